@@ -1,0 +1,94 @@
+package llm
+
+// Endpoint is a client route. The numbers are the policy ABI's.
+type Endpoint uint8
+
+// The routes that reach an upstream.
+const (
+	Chat        Endpoint = iota + 1 // POST /v1/chat/completions
+	Completions                     // POST /v1/completions
+	Embeddings                      // POST /v1/embeddings
+	Responses                       // POST /v1/responses
+	Messages                        // POST /v1/messages
+	CountTokens                     // POST /v1/messages/count_tokens
+)
+
+// Path is the endpoint's route on the client listener and, below the channel's base URL, at the provider.
+func (e Endpoint) Path() string {
+	return [...]string{"", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses",
+		"/v1/messages", "/v1/messages/count_tokens"}[min(e, CountTokens)]
+}
+
+// Dialect is the wire family of a route, a provider and an error object.
+type Dialect uint8
+
+// The dialects.
+const (
+	OpenAI Dialect = iota
+	Anthropic
+)
+
+// Dialect is the endpoint's family.
+func (e Endpoint) Dialect() Dialect {
+	if e >= Messages {
+		return Anthropic
+	}
+	return OpenAI
+}
+
+// Span is a byte range of the body: body[Off:End].
+type Span struct{ Off, End int32 }
+
+// In gives the bytes of s in body.
+func (s Span) In(body []byte) []byte { return body[s.Off:s.End] }
+
+// Empty reports that the field was absent.
+func (s Span) Empty() bool { return s.End == 0 }
+
+// Tri is a boolean that may be absent.
+type Tri uint8
+
+// The values of a Tri.
+const (
+	Absent Tri = iota
+	False
+	True
+)
+
+// Head is what one strict pass over a request body finds out. It owns no memory of the body: spans point into it.
+// A Head is reused between requests (Reset by ScanHead); it is not safe for concurrent use.
+type Head struct {
+	Endpoint Endpoint
+	Stream   bool
+	Tools    bool
+	Files    bool // audio or files
+	Images   int  // each counted as one flat image
+	Messages int  // chat messages, prompts or embedding inputs: each carries the dialect's fixed overhead
+
+	Model   Span // inside the quotes
+	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes
+
+	// OutputCap is the largest of max_tokens, max_completion_tokens and max_output_tokens; -1 when none is given.
+	OutputCap Tokens
+	// Choices is the largest of n and best_of, times the number of prompts of /v1/completions; at least 1.
+	Choices int
+
+	// Texts are the spans whose tokens count as input: string contents between their quotes (escapes still in
+	// place), and the raw JSON of tools and schemas. TextTokens counts integer token arrays given instead of text.
+	Texts      []Text
+	TextTokens Tokens
+
+	// Where the upstream body differs from the client's: the values to replace, and the offset just after the
+	// opening brace where members may be inserted.
+	Caps          []Span // values of the caps that were given
+	IncludeUsage  Tri    // stream_options.include_usage
+	StreamOptions Span   // the whole value of stream_options
+	Insert        int32
+}
+
+// Text is one span to count. Raw text is JSON syntax counted as it stands; the rest is string content whose
+// escapes are undone first.
+type Text struct {
+	Span
+	Raw bool
+}
