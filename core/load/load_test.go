@@ -1,0 +1,103 @@
+package load_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/load"
+)
+
+// twoThenRefuse lets two requests through and refuses the rest as the gateway would.
+func twoThenRefuse(t *testing.T) *httptest.Server {
+	var mu sync.Mutex
+	n := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer k" {
+			t.Errorf("unexpected request %s %q", r.URL.Path, r.Header.Get("Authorization"))
+		}
+		mu.Lock()
+		n++
+		pass := n <= 2
+		mu.Unlock()
+		if pass {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprint(w, `{"error":{"kind":"qps"}}`)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestAttackCountsAndFindsTheFirstRefusal(t *testing.T) {
+	s := twoThenRefuse(t)
+	last := 0
+	res, err := load.Attack(context.Background(), load.Options{Base: s.URL + "/v1/", Key: "k", Model: "m", Total: 20, Concurrency: 5,
+		Progress: func(done, total int) { last = done }}, llm.NewSystemClock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Total != 20 || last != 20 || res.ByStatus["502"] != 2 || res.ByStatus["429"] != 18 {
+		t.Errorf("got %+v after %d, want 20 = 2 x 502 + 18 x 429", res, last)
+	}
+	if res.FirstAt == nil || *res.FirstAt > 4 || res.FirstRetryAfter == nil || *res.FirstRetryAfter != "1" {
+		t.Errorf("first 429: %+v", res)
+	}
+	body, _ := res.FirstBody.(map[string]any)
+	if body["error"] == nil || res.Latency.Max < res.Latency.P50 || res.RPS <= 0 {
+		t.Errorf("got %+v", res)
+	}
+}
+
+func TestAttackEndsWithItsContext(t *testing.T) {
+	hold := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	defer s.Close()
+	defer close(hold)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	res, err := load.Attack(ctx, load.Options{Base: s.URL, Model: "m", Total: 1000, Concurrency: 2}, llm.NewSystemClock())
+	if err != nil || res.Total != 0 {
+		t.Errorf("got %+v, %v; want an empty result", res, err)
+	}
+}
+
+func TestAttackPaces(t *testing.T) {
+	s := twoThenRefuse(t)
+	clock := llm.NewSystemClock()
+	_, err := load.Attack(context.Background(), load.Options{Base: s.URL, Key: "k", Model: "m", Total: 11, Concurrency: 11, Rate: 100}, clock)
+	if took := clock.Mono(); err != nil || took < 100*time.Millisecond {
+		t.Errorf("11 requests at 100/s took %v (%v); the last is due after 100ms", took, err)
+	}
+}
+
+func TestAttackRefusesNonsense(t *testing.T) {
+	for want, o := range map[string]load.Options{
+		"base":        {Base: "localhost:3000", Total: 1, Concurrency: 1},
+		"total":       {Base: "http://h", Total: 0, Concurrency: 1},
+		"concurrency": {Base: "http://h", Total: 1},
+		"rate":        {Base: "http://h", Total: 1, Concurrency: 1, Rate: -1},
+	} {
+		if _, err := load.Attack(context.Background(), o, llm.NewSystemClock()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want an error about %s", o, err, want)
+		}
+	}
+}
+
+func TestAttackCountsUnansweredRequests(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	s.Close()
+	res, err := load.Attack(context.Background(), load.Options{Base: s.URL, Model: "m", Total: 3, Concurrency: 1}, llm.NewSystemClock())
+	if err != nil || res.ByStatus["error"] != 3 || res.FirstError == "" {
+		t.Errorf("got %+v, %v; want 3 errors", res, err)
+	}
+}
