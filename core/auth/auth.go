@@ -1,8 +1,7 @@
-// Package auth turns a bearer key into a Caller and owns the objects behind it: orgs, users and keys.
 package auth
 
 import (
-	"io"
+	"strings"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -41,57 +40,55 @@ type Key struct {
 	Tier             string            `json:"tier,omitempty"`
 	Models           []string          `json:"models,omitempty"` // empty: all
 	Timezone         string            `json:"timezone,omitempty"`
-	NextTimezone     string            `json:"nextTimezone,omitempty"` // takes effect when the current period ends
+	NextTimezone     string            `json:"nextTimezone,omitempty"`     // takes effect when the current period ends
+	NextTimezoneAtMS int64             `json:"nextTimezoneAtMs,omitempty"` // that end, fixed when the change was asked for; unix ms
 	ExpiresAtMS      int64             `json:"expiresAtMs,omitempty"`
 	Labels           map[string]string `json:"labels,omitempty"`
 	Scopes           []string          `json:"scopes,omitempty"`
 	CreatedAtMS      int64             `json:"createdAtMs"`
 }
 
+// Allows reports whether the key may use a model: by exact name, or by a prefix written with a trailing "*".
+func (k *Key) Allows(model string) bool {
+	if len(k.Models) == 0 {
+		return true
+	}
+	for _, m := range k.Models {
+		if prefix, wild := strings.CutSuffix(m, "*"); m == model || wild && strings.HasPrefix(model, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// At is the key as it stands at t: a change of zone whose time has come is applied.
+func (k Key) At(t time.Time) Key {
+	if k.NextTimezone != "" && t.UnixMilli() >= k.NextTimezoneAtMS {
+		k.Timezone, k.NextTimezone, k.NextTimezoneAtMS = k.NextTimezone, "", 0
+	}
+	return k
+}
+
 // Caller is who asks: one immutable value per key, replaced whole when anything behind it changes.
 type Caller struct {
+	whole bool  // user and org exist
+	dueMS int64 // unix ms of the next thing that time alone changes (expiry, zone); 0: nothing
+
 	Key  Key
 	User User
 	Org  Org
-	Zone *time.Location
+	Zone *time.Location // of the key; UTC when it names none
 }
 
-// Directory resolves keys. Resolve is the hot path; the setters are the control plane. Safe for concurrent use.
-type Directory struct{}
-
-// NewDirectory makes an empty directory. secret keys the hashes (32 bytes, kept in the store).
-func NewDirectory(secret []byte, clock llm.Clock) *Directory { panic("skeleton") }
-
-// Resolve gives the caller of a presented key, or a *llm.Error of KindUnauthorized.
-func (d *Directory) Resolve(token []byte) (*Caller, error) { panic("skeleton") }
-
-// Mint makes a new key text from the injected randomness: the plaintext to show once, and the public part, hash
-// and preview to store.
-func (d *Directory) Mint(random io.Reader) (plaintext string, k Key, err error) { panic("skeleton") }
-
-// Adopt is Mint for a given plaintext (demo's fixed key); the text must have a key's shape.
-func (d *Directory) Adopt(plaintext string) (Key, error) { panic("skeleton") }
-
-// SetOrg, SetUser and SetKey insert or replace; callers in flight keep the old value.
-func (d *Directory) SetOrg(o Org)   { panic("skeleton") }
-func (d *Directory) SetUser(u User) { panic("skeleton") }
-func (d *Directory) SetKey(k Key)   { panic("skeleton") }
-
-// DeleteOrg, DeleteUser and DeleteKey forget; resolving a deleted key is 401.
-func (d *Directory) DeleteOrg(id uint64)  { panic("skeleton") }
-func (d *Directory) DeleteUser(id uint64) { panic("skeleton") }
-func (d *Directory) DeleteKey(id uint64)  { panic("skeleton") }
-
-// Org, User, Key and Caller look up by number.
-func (d *Directory) Org(id uint64) (Org, bool)         { panic("skeleton") }
-func (d *Directory) User(id uint64) (User, bool)       { panic("skeleton") }
-func (d *Directory) Key(id uint64) (Key, bool)         { panic("skeleton") }
-func (d *Directory) Caller(key uint64) (*Caller, bool) { panic("skeleton") }
-
-// Orgs, Users and Keys list in ascending order of id.
-func (d *Directory) Orgs() []Org   { panic("skeleton") }
-func (d *Directory) Users() []User { panic("skeleton") }
-func (d *Directory) Keys() []Key   { panic("skeleton") }
-
-// Month is the quota period of t in a zone (202611) and when it ends.
-func Month(t time.Time, zone *time.Location) (label int32, ends time.Time) { panic("skeleton") }
+// Zone loads a time zone by its IANA name; the empty name is UTC. "Local" is refused: it would mean another zone on
+// another machine.
+func Zone(name string) (*time.Location, error) {
+	if name == "Local" {
+		return nil, llm.Invalid("timezone", `expected an IANA zone name such as "Asia/Shanghai" or "UTC", got "Local"`)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, llm.Invalid("timezone", "expected an IANA zone name such as \"Asia/Shanghai\" or \"UTC\", got %q", name)
+	}
+	return zone, nil
+}
