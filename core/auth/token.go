@@ -30,11 +30,13 @@ const shape = "a key looks like sk-weir-<8 characters>-<43 characters>, sent as 
 
 // What a caller without a good key is told. Unknown, deleted and wrong secrets read the same.
 var (
-	errMissing   error = llm.Errorf(llm.KindUnauthorized, "no API key was sent: %s", shape)
-	errMalformed error = llm.Errorf(llm.KindUnauthorized, "malformed API key: %s", shape)
-	errUnknown   error = llm.Errorf(llm.KindUnauthorized, "unknown or revoked API key: expected a live key of this gateway")
-	errExpired   error = llm.Errorf(llm.KindUnauthorized, "expired API key: expected a live key of this gateway; ask its operator for a new one")
+	errMissing   = makeRefusal("no API key was sent: " + shape)
+	errMalformed = makeRefusal("malformed API key: " + shape)
+	errUnknown   = makeRefusal("unknown or revoked API key: expected a live key of this gateway")
+	errExpired   = makeRefusal("expired API key: expected a live key of this gateway; ask its operator for a new one")
 )
+
+func makeRefusal(message string) error { return llm.Errorf(llm.KindUnauthorized, "%s", message) }
 
 // wellFormed checks length, separators and characters. Secrets given by people may use base64url's alphabet.
 func wellFormed[T ~string | ~[]byte](token T) bool {
