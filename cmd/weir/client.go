@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// remote is a running gateway's admin API, as the object commands reach it.
+type remote struct {
+	app      *app
+	url      string
+	token    string
+	currency string
+	json     bool
+}
+
+// remoteFlags gives c and its children the flags of a remote; empty ones come from the environment.
+func (a *app) remoteFlags(c *cobra.Command) *remote {
+	r := &remote{app: a}
+	f := c.PersistentFlags()
+	f.StringVar(&r.url, "admin", "", "admin `URL` (default $WEIR_ADMIN_URL, else http://127.0.0.1:3001)")
+	f.StringVar(&r.token, "admin-token", "", "admin token (default $WEIR_ADMIN_TOKEN)")
+	f.StringVar(&r.currency, "currency", "cny", "the gateway's currency, for amounts")
+	f.BoolVar(&r.json, "json", false, "print the API's JSON")
+	return r
+}
+
+func (r *remote) resolve() error {
+	for _, v := range []struct {
+		to       *string
+		name, or string
+	}{{&r.url, "WEIR_ADMIN_URL", "http://127.0.0.1:3001"}, {&r.token, "WEIR_ADMIN_TOKEN", ""}} {
+		if *v.to != "" {
+			continue
+		}
+		*v.to = v.or
+		if value, ok := r.app.env(v.name); ok {
+			*v.to = value
+		}
+	}
+	if r.token == "" {
+		return usageError("no admin token: give --admin-token or set WEIR_ADMIN_TOKEN")
+	}
+	return nil
+}
+
+// do makes one call and returns the answer's body. An error object becomes its message.
+func (r *remote) do(ctx context.Context, method, path string, body []byte, contentType string) ([]byte, error) {
+	if err := r.resolve(); err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(r.url, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, usageError("--admin: %v", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.token)
+	if body != nil {
+		req.Header.Set("Content-Type", contentType)
+	}
+	client := http.Client{Timeout: time.Minute}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no answer from the gateway at %s (is it running?): %w", r.url, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= 300 {
+		err = apiError(resp.StatusCode, answer)
+	}
+	return answer, err
+}
+
+func apiError(status int, answer []byte) error {
+	var e struct {
+		Error struct{ Message, Param string }
+	}
+	if json.Unmarshal(answer, &e) != nil || e.Error.Message == "" {
+		return fmt.Errorf("the gateway answered %d: %.200s", status, answer)
+	}
+	return errors.New(e.Error.Message)
+}
+
+// call sends a JSON object (nil: no body) and prints the answer.
+func (r *remote) call(ctx context.Context, method, path string, body map[string]any, columns ...string) error {
+	var raw []byte
+	if body != nil {
+		var err error
+		if raw, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	answer, err := r.do(ctx, method, path, raw, "application/json")
+	if err != nil {
+		return err
+	}
+	return r.print(answer, columns)
+}
+
+// print writes the API's JSON as it is, or as lines for people: a table for a list, name and value for an object.
+func (r *remote) print(answer []byte, columns []string) error {
+	out := r.app.out
+	if len(bytes.TrimSpace(answer)) == 0 {
+		return nil
+	}
+	if r.json {
+		var pretty bytes.Buffer
+		if json.Indent(&pretty, answer, "", "  ") == nil {
+			answer = pretty.Bytes()
+		}
+		_, err := fmt.Fprintln(out, strings.TrimSpace(string(answer)))
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(answer))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil {
+		_, err = out.Write(answer)
+		return err
+	}
+	w := tabwriter.NewWriter(out, 2, 4, 2, ' ', 0)
+	if rows, ok := object["data"].([]any); ok {
+		table(w, rows, columns)
+		if next, _ := object["nextCursor"].(string); next != "" {
+			fmt.Fprintf(w, "more: --cursor %s\n", next)
+		}
+		return w.Flush()
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		fmt.Fprintf(w, "%s\t%s\n", name, cell(object[name]))
+	}
+	return w.Flush()
+}
+
+func table(w io.Writer, rows []any, columns []string) {
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(columns, "\t")))
+	for _, row := range rows {
+		object, _ := row.(map[string]any)
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			cells[i] = cell(object[c])
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+}
+
+// cell is one value on one line.
+func cell(v any) string {
+	switch x := v.(type) {
+	case nil:
+		return "-"
+	case string:
+		return x
+	case json.Number, bool:
+		return fmt.Sprint(x)
+	default:
+		raw, _ := json.Marshal(x)
+		return string(raw)
+	}
+}
+
+// query builds a query string of the flags that were given.
+func query(pairs map[string]string) string {
+	q := url.Values{}
+	for name, value := range pairs {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}

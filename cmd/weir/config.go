@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/config"
+	"github.com/weir-gateway/weir/core/doctor"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/store"
+)
+
+func fileFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVarP(path, "config", "c", "weir.yaml", "configuration `file`")
+}
+
+func (a *app) configCommand() *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Check, show or describe the configuration"}
+	var path string
+	var asJSON bool
+	check := &cobra.Command{Use: "check", Short: "Accept or refuse a file, exactly as serve would", Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := config.Load(path, a.env)
+			if asJSON {
+				return a.checkJSON(path, err)
+			}
+			if err == nil {
+				fmt.Fprintln(a.out, path+": ok")
+			}
+			return err
+		}}
+	fileFlag(check, &path)
+	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	show := &cobra.Command{Use: "show", Short: "Print the configuration with every default filled in and secrets hidden", Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			loaded, err := config.Load(path, a.env)
+			if err != nil {
+				return err
+			}
+			text, err := yaml.Marshal(loaded.Redacted())
+			if err == nil {
+				_, err = a.out.Write(text)
+			}
+			return err
+		}}
+	fileFlag(show, &path)
+	schema := &cobra.Command{Use: "schema", Short: "Print a JSON Schema of the configuration file", Args: exactly(),
+		RunE: func(*cobra.Command, []string) error { return a.printJSON(config.Schema()) }}
+	c.AddCommand(check, show, schema)
+	return c
+}
+
+func (a *app) checkJSON(path string, err error) error {
+	out := map[string]any{"file": path, "ok": err == nil}
+	if err != nil {
+		out["error"] = err.Error()
+	}
+	if perr := a.printJSON(out); perr != nil || err == nil {
+		return perr
+	}
+	return &exitError{code: exitFail}
+}
+
+func (a *app) doctor() *cobra.Command {
+	var path string
+	var asJSON bool
+	c := &cobra.Command{Use: "doctor", Short: "Check configuration, clock, disk, store and upstreams", Args: exactly(),
+		Long: "Check configuration, clock, open files, disk, store and upstreams. Exit code 0: all well, 1: a warning, 2: a failure.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			checks := doctor.Run(c.Context(), doctor.Options{Path: path, Env: a.env, Clock: a.clock,
+				Open: func(data string) (ledger.Store, error) { return store.Open(data) }})
+			worst := doctor.Worst(checks)
+			if err := a.printChecks(checks, worst, asJSON); err != nil || worst == doctor.OK {
+				return err
+			}
+			return &exitError{code: int(worst)}
+		}}
+	fileFlag(c, &path)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) printChecks(checks []doctor.Check, worst doctor.Status, asJSON bool) error {
+	if asJSON {
+		return a.printJSON(map[string]any{"status": worst, "checks": checks})
+	}
+	for _, c := range checks {
+		fmt.Fprintf(a.out, "%-4s  %s: %s\n", c.Status, c.Name, c.Detail)
+		if c.Fix != "" && c.Status != doctor.OK {
+			fmt.Fprintf(a.out, "      fix: %s\n", c.Fix)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-gateway/weir/core/admin"
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/config"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/proxy"
+	"github.com/weir-gateway/weir/core/tokens"
+	"github.com/weir-gateway/weir/core/upstream"
+	"github.com/weir-gateway/weir/policies"
+	"github.com/weir-gateway/weir/store"
+)
+
+// gateway is one running instance: every part, in the order in which it was made. Its parts are closed in the
+// reverse order, so that what settles (proxy) stops before what records (ledger).
+type gateway struct {
+	cfg   *config.Config
+	log   *slog.Logger
+	clock llm.Clock
+
+	host    *policy.Host
+	client  *upstream.Client
+	ledger  *ledger.Ledger
+	limiter *limit.Memory
+	proxy   *proxy.Server
+	api     *admin.API
+
+	clients, admins net.Listener
+	adminHTTP       *http.Server
+	closers         []func() error
+	serving         sync.WaitGroup
+	failed          chan error
+}
+
+// open builds a gateway and binds its listeners; nothing is accepted before start. On error everything that was
+// opened is closed again.
+func (a *app) open(ctx context.Context, cfg *config.Config, log *slog.Logger) (g *gateway, err error) {
+	g = &gateway{cfg: cfg, log: log, clock: a.clock, failed: make(chan error, 2)}
+	defer func() {
+		if err != nil {
+			_ = g.close(ctx)
+		}
+	}()
+	state, err := g.openLedger()
+	if err != nil {
+		return nil, err
+	}
+	if err := g.openParts(a.random); err != nil {
+		return nil, err
+	}
+	if err := g.openServers(a.random); err != nil {
+		return nil, err
+	}
+	if err := g.api.Restore(ctx, state); err != nil {
+		return nil, fmt.Errorf("restoring the data folder: %w", err)
+	}
+	seed, err := seedOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.api.Seed(ctx, seed, false); err != nil {
+		return nil, fmt.Errorf("applying the configuration: %w", err)
+	}
+	return g, g.listen()
+}
+
+func (g *gateway) onClose(f func() error) { g.closers = append(g.closers, f) }
+
+func (g *gateway) openLedger() (ledger.State, error) {
+	st, err := store.Open(g.cfg.Data)
+	if err != nil {
+		return ledger.State{}, err
+	}
+	g.onClose(st.Close)
+	l, state, err := ledger.Open(st, g.cfg.Ledger, g.clock)
+	if err != nil {
+		return state, fmt.Errorf("opening the ledger in %s: %w", g.cfg.Data, err)
+	}
+	g.ledger = l
+	g.onClose(l.Close)
+	if state.Recovered > 0 {
+		g.log.Warn("settled what the last process left open", "reservations", state.Recovered)
+	}
+	return state, nil
+}
+
+func (g *gateway) openParts(random io.Reader) error {
+	g.limiter = limit.New(g.cfg.LimitOptions(), g.clock, g.ledger)
+	g.onClose(func() error { g.limiter.Close(); return nil })
+	cache, err := cacheDir(g.cfg.Data)
+	if err != nil {
+		return err
+	}
+	g.host, err = policy.NewHost(policy.Options{CacheDir: cache, Tiers: g.cfg.TierNames(), Labels: g.cfg.LabelNames(), Log: g.log, Clock: g.clock})
+	if err != nil {
+		return fmt.Errorf("starting the policy host: %w", err)
+	}
+	g.onClose(func() error { g.host.Close(); return nil })
+	g.client = upstream.NewClient(g.cfg.Upstream, g.clock)
+	g.onClose(func() error { g.client.Close(); return nil })
+	return nil
+}
+
+// cacheDir is where compiled modules live: beside the data, where it is a folder.
+func cacheDir(data string) (string, error) {
+	folder := strings.TrimPrefix(data, "badger://")
+	if strings.Contains(folder, "://") {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("finding a folder for compiled modules: %w", err)
+		}
+		folder = filepath.Join(user, "weir")
+	}
+	dir := filepath.Join(folder, "modules")
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+func (g *gateway) openServers(random io.Reader) error {
+	counter, err := tokens.New(g.cfg.Tokens)
+	if err != nil {
+		return fmt.Errorf("loading the vocabularies: %w", err)
+	}
+	secret, err := admin.Secret(g.ledger, random)
+	if err != nil {
+		return err
+	}
+	directory := auth.NewDirectory(secret, g.clock)
+	g.proxy = proxy.New(g.cfg.Listen.Options, proxy.Parts{Clock: g.clock, Random: random, Directory: directory, Limiter: g.limiter,
+		Money: g.limiter, Ledger: g.ledger, Counter: counter, Policy: g.host, Client: g.client, Log: g.log})
+	g.proxy.SetSettings(g.cfg.Settings())
+	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelope: g.cfg.PolicyEnvelope(), Version: thisBuild().Version},
+		admin.Parts{Clock: g.clock, Random: random, Ledger: g.ledger, Directory: directory, Limiter: g.limiter, Policy: g.host,
+			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.proxy.WriteMetrics})
+	return nil
+}
+
+func (g *gateway) listen() (err error) {
+	if g.clients, err = net.Listen("tcp", g.cfg.Listen.Address); err != nil {
+		return fmt.Errorf("listen.address: %w", err)
+	}
+	g.onClose(func() error { return ignoreClosed(g.clients.Close()) })
+	if g.admins, err = net.Listen("tcp", g.cfg.Admin.Address); err != nil {
+		return fmt.Errorf("admin.address: %w", err)
+	}
+	g.onClose(func() error { return ignoreClosed(g.admins.Close()) })
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// start serves both listeners until close.
+func (g *gateway) start() {
+	g.adminHTTP = &http.Server{Handler: g.api.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn)}
+	g.onClose(func() error {
+		g.serving.Wait()
+		return nil
+	})
+	g.serving.Go(func() { g.report(g.proxy.Serve(g.clients)) })
+	g.serving.Go(func() { g.report(g.adminHTTP.Serve(g.admins)) })
+}
+
+func (g *gateway) report(err error) {
+	if err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		g.failed <- err
+	}
+}
+
+// wait returns when ctx ends, or with the error of a listener that failed.
+func (g *gateway) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-g.failed:
+		return err
+	}
+}
+
+// close drains requests until ctx ends, then closes every part in reverse order.
+func (g *gateway) close(ctx context.Context) error {
+	var errs []error
+	if g.adminHTTP != nil {
+		errs = append(errs, g.proxy.Shutdown(ctx), g.adminHTTP.Shutdown(ctx))
+	}
+	for i := len(g.closers) - 1; i >= 0; i-- {
+		errs = append(errs, g.closers[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// reload applies a changed configuration: settings, policies, and objects the store lacks. What cannot change in a
+// running process is named in the log. On error nothing changes.
+func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
+	seed, err := seedOf(cfg)
+	if err != nil {
+		return err
+	}
+	g.api.SetEnvelope(cfg.PolicyEnvelope())
+	if err := g.api.Seed(ctx, seed, false); err != nil {
+		return err
+	}
+	g.proxy.SetSettings(cfg.Settings())
+	if cfg.Listen != g.cfg.Listen || cfg.Admin != g.cfg.Admin || cfg.Data != g.cfg.Data || cfg.Ledger != g.cfg.Ledger || cfg.Currency != g.cfg.Currency {
+		g.log.Warn("listen, admin, data, ledger and currency change only with a restart")
+	}
+	g.cfg = cfg
+	return nil
+}
+
+// seedOf collects what the configuration wants to exist, and reads the module file it names.
+func seedOf(cfg *config.Config) (admin.Seed, error) {
+	seed := admin.Seed{Global: cfg.Settings().Global, Models: cfg.UpstreamModels(), Channels: cfg.Channels}
+	p := cfg.Policies
+	if p.Module == "" {
+		return seed, nil
+	}
+	sp := admin.SeedPolicy{Name: p.Module, Profile: p.Profile, Params: cfg.PolicyParams(), OnError: p.OnError, Active: true}
+	if strings.HasSuffix(p.Module, ".wasm") {
+		wasm, err := os.ReadFile(p.Module)
+		if err != nil {
+			return seed, fmt.Errorf("policies.module: %w", err)
+		}
+		sp.Name, sp.Wasm = strings.TrimSuffix(filepath.Base(p.Module), ".wasm"), wasm
+	} else if _, ok := policies.Shipped(p.Module); !ok {
+		return seed, fmt.Errorf("policies.module: %q is neither a .wasm file nor one of the shipped modules: %s", p.Module, strings.Join(policies.Names(), ", "))
+	}
+	seed.Policies = []admin.SeedPolicy{sp}
+	return seed, nil
+}

@@ -1,0 +1,115 @@
+// Command weir is the gateway and everything around it: `weir demo` to see it, `weir serve` to run it, `weir attack` to
+// test it, and the commands that speak to a running one. This package only wires; the logic is in core.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+)
+
+func main() {
+	if policy.IsChild(os.Args, os.Stdin, os.Stdout) {
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, clock: llm.NewSystemClock(), random: rand.Reader}
+	code := a.run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// app is what every command may touch of the outside, so that tests can run any command in process.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	env      func(string) (string, bool)
+	clock    llm.Clock
+	random   io.Reader
+}
+
+// Exit codes.
+const (
+	exitDone  = 0
+	exitFail  = 1
+	exitUsage = 2
+)
+
+// exitError carries an exit code that is not the usual 1; quiet when everything was already printed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func usageError(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// run is the whole program: one line on stderr for an error, and an exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(a.err, "weir: "+strings.ReplaceAll(strings.TrimSpace(text), "\n", " "))
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if strings.HasPrefix(err.Error(), "unknown command") {
+		return exitUsage
+	}
+	return exitFail
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "An LLM gateway whose limits are programmable",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError("%s: %v; see `%s --help`", c.CommandPath(), err, c.CommandPath())
+	})
+	root.AddCommand(a.demo(), a.serve(), a.attack(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.policyCommand())
+	root.AddCommand(a.objectCommands()...)
+	return root
+}
+
+// exactly checks the number of arguments and says what they are.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		want := "no argument"
+		if len(names) > 0 {
+			want = strings.Join(names, " ")
+		}
+		return usageError("%s takes %s, got %d argument(s)", c.CommandPath(), want, len(args))
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/config"
+)
+
+// drainTime is how long open requests may take to end after a signal.
+const drainTime = 30 * time.Second
+
+func (a *app) serve() *cobra.Command {
+	var path string
+	c := &cobra.Command{Use: "serve -c weir.yaml", Short: "Run the gateway", Args: exactly(),
+		Long: "Run the gateway until SIGINT or SIGTERM, then let open requests end. SIGHUP or a changed file reloads; a file with an error changes nothing.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := config.Load(path, a.env)
+			if err != nil {
+				return err
+			}
+			log := newLog(a.err, cfg.Log)
+			g, err := a.open(c.Context(), cfg, log)
+			if err != nil {
+				return err
+			}
+			g.start()
+			log.Info("serving", "clients", g.clients.Addr().String(), "admin", g.admins.Addr().String(), "data", cfg.Data)
+			watched, err := a.watch(c.Context(), g, path)
+			if err == nil {
+				err = g.wait(c.Context())
+				<-watched
+			}
+			return a.drain(g, err)
+		}}
+	fileFlag(c, &path)
+	return c
+}
+
+// drain closes g within drainTime and joins what went wrong.
+func (a *app) drain(g *gateway, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	if cerr := g.close(ctx); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func newLog(w io.Writer, o config.Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(o.Level)) // validated with the configuration
+	options := &slog.HandlerOptions{Level: level}
+	if o.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// settle is how long a changed file must be quiet before it is read: editors write in several steps.
+const settle = 100 * time.Millisecond
+
+// watch reloads on SIGHUP and when the configuration or the module file it names changes. The returned channel closes
+// when the watcher has ended, after ctx.
+func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct{}, error) {
+	files, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", path, err)
+	}
+	// Folders are watched, not files: an editor that renames a new file into place would end a file's watch.
+	watchFolder := func(file string) error { return files.Add(filepath.Dir(file)) }
+	if err := watchFolder(path); err != nil {
+		_ = files.Close()
+		return nil, fmt.Errorf("watching %s: %w", path, err)
+	}
+	if m := g.cfg.Policies.Module; strings.HasSuffix(m, ".wasm") {
+		_ = watchFolder(m)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = files.Close() }()
+		a.reloads(ctx, g, path, files)
+	}()
+	return done, nil
+}
+
+func (a *app) reloads(ctx context.Context, g *gateway, path string, files *fsnotify.Watcher) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	quiet := time.NewTimer(time.Hour)
+	quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-files.Events:
+			if same(event.Name, path) || same(event.Name, g.cfg.Policies.Module) {
+				quiet.Reset(settle)
+			}
+		case err := <-files.Errors:
+			g.log.Warn("watching files", "error", err)
+		case <-hup:
+			a.reloadOnce(ctx, g, path)
+		case <-quiet.C:
+			a.reloadOnce(ctx, g, path)
+		}
+	}
+}
+
+func same(event, path string) bool {
+	return path != "" && filepath.Clean(event) == filepath.Clean(path)
+}
+
+func (a *app) reloadOnce(ctx context.Context, g *gateway, path string) {
+	cfg, err := config.Load(path, a.env)
+	if err == nil {
+		err = g.reload(ctx, cfg)
+	}
+	if err != nil {
+		g.log.Error("reload refused, the old configuration serves on", "error", err)
+		return
+	}
+	g.log.Info("reloaded", "file", path)
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/proxy"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// kinds are the dimensions that a file may name.
+var kinds = map[string]limit.Kind{
+	"global": limit.Global, "key": limit.Key, "model": limit.Model, "user": limit.User, "org": limit.Org,
+	"channel": limit.Channel, "ip": limit.IP, "end_user": limit.EndUser, "key+model": limit.KeyModel,
+	"model+channel": limit.ModelChannel, "custom": limit.Custom,
+}
+
+func kindNames() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+func (r Rates) limits() limit.Limits {
+	return limit.Limits{QPS: r.QPS, TPM: r.TPM, Concurrency: r.Concurrency}
+}
+
+// Settings is what the proxy reads per request.
+func (c *Config) Settings() proxy.Settings {
+	s := proxy.Settings{
+		Global:          c.Limits.Global.limits(),
+		Defaults:        map[limit.Kind]limit.Limits{},
+		StormPermille:   c.stormPermille(),
+		SettleTimeoutMS: c.Ledger.SettleTimeoutMS,
+		Currency:        c.Currency,
+	}
+	for _, t := range c.Tiers {
+		s.Tiers = append(s.Tiers, proxy.Tier{Name: t.Name, Limits: t.limits()})
+	}
+	for name, r := range c.Limits.Defaults {
+		s.Defaults[kinds[name]] = r.limits()
+	}
+	for _, name := range c.Limits.Dimensions {
+		s.Dimensions = append(s.Dimensions, kinds[name])
+	}
+	for _, l := range c.Policies.Labels {
+		s.Labels = append(s.Labels, proxy.Label(l))
+	}
+	return s
+}
+
+// stormPermille is the most a key's QPS can be raised by a policy: the cheap look may refuse only beyond it. A policy
+// that may lift limits or drop the key dimension switches the look off.
+func (c *Config) stormPermille() uint32 {
+	e := c.Policies.Envelope
+	if e.MaySkipLimits {
+		return 0
+	}
+	return uint32(min(uint64(e.MaxMultiplier)*uint64(max(e.MaxBurst, 1000))/1000, 1<<31))
+}
+
+// LimitOptions configure the limiter.
+func (c *Config) LimitOptions() limit.Options {
+	o := limit.Options{Algorithms: map[limit.Kind]limit.Windows{}}
+	for name, w := range c.Limits.Algorithms {
+		o.Algorithms[kinds[name]] = w
+	}
+	return o
+}
+
+// TierNames are the tiers in index order.
+func (c *Config) TierNames() []string {
+	names := make([]string, len(c.Tiers))
+	for i, t := range c.Tiers {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// LabelNames are the names of the policy attributes 8-15.
+func (c *Config) LabelNames() []string {
+	names := make([]string, len(c.Policies.Labels))
+	for i, l := range c.Policies.Labels {
+		names[i] = l.Name
+	}
+	return names
+}
+
+// UpstreamModels are the models with their prices, by name.
+func (c *Config) UpstreamModels() []upstream.Model {
+	var models []upstream.Model
+	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
+		m := c.Models[name].Model
+		m.Name = name
+		if p := c.Models[name].Price; p != nil {
+			m.Priced, m.Price = true, p.price()
+		}
+		models = append(models, m)
+	}
+	return models
+}
+
+func (p *Price) price() llm.Price {
+	or := func(a *Amount, d Amount) llm.Micro {
+		if a == nil {
+			return llm.Micro(d)
+		}
+		return llm.Micro(*a)
+	}
+	return llm.Price{Input: llm.Micro(p.Input), CachedInput: or(p.CachedInput, p.Input), CacheWrite: or(p.CacheWrite, p.Input),
+		Output: llm.Micro(p.Output), Request: llm.Micro(p.Request)}
+}
+
+// PolicyEnvelope bounds what modules may do.
+func (c *Config) PolicyEnvelope() policy.Envelope {
+	e := c.Policies.Envelope.Envelope
+	e.MaxOverdraft = llm.Micro(c.Policies.Envelope.MaxOverdraft)
+	return e
+}
+
+// PolicyParams is the params document handed to the module; nil when the file gives none.
+func (c *Config) PolicyParams() []byte {
+	if len(c.Policies.Params) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(c.Policies.Params) // decoded from YAML scalars, maps and lists: always encodable
+	return raw
+}

@@ -1,0 +1,50 @@
+package config
+
+import (
+	_ "embed"
+
+	"github.com/goccy/go-yaml"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/proxy"
+	"github.com/weir-gateway/weir/core/tokens"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// Default is a configuration with every default filled in and no objects: what an empty file means.
+func Default() *Config {
+	return &Config{
+		Listen: Listen{
+			Address: "127.0.0.1:3000",
+			Options: proxy.Options{BodyBytes: 16 << 20, HeaderBytes: 16 << 10, Connections: 10_000,
+				ReadTimeoutMS: 30_000, WriteTimeoutMS: 30_000},
+		},
+		Admin:    Admin{Address: "127.0.0.1:3001"},
+		Data:     "./data",
+		Currency: "cny",
+		Ledger:   ledger.Options{Durability: ledger.Process, SettleTimeoutMS: 5_000, QueueEntries: 65_536},
+		Upstream: upstream.Options{Attempts: 3, ConnectTimeoutMS: 5_000, HeaderTimeoutMS: 120_000, IdleTimeoutMS: 120_000,
+			ResponseBytes: 64 << 20, EventBytes: 8 << 20},
+		Limits: Limits{Dimensions: []string{"key", "model", "global"}},
+		Policies: Policies{
+			Profile:  "small",
+			OnError:  policy.OnErrorDefault,
+			Envelope: Envelope{Envelope: policy.Envelope{MaxMultiplier: 2_000, MaxBurst: 5_000, MaxCustomDims: 4, MinPrice: 1_000, MayDeny: true}},
+		},
+		Tokens: tokens.Options{DefaultOutput: 4096, ImageTokens: 765, UnknownPermille: 1150},
+		Log:    Log{Level: "info", Format: "text"},
+	}
+}
+
+//go:embed models.yaml
+var knownModels []byte
+
+// KnownModels are twelve well-known models with their list prices in CNY, as `weir demo` seeds them. Check them
+// against your own contract before you bill by them.
+func KnownModels() map[string]Model {
+	var models map[string]Model
+	if err := yaml.UnmarshalWithOptions(knownModels, &models, yaml.Strict()); err != nil {
+		panic("models.yaml: " + err.Error()) // embedded: a broken build, found by the first test
+	}
+	return models
+}

@@ -1,0 +1,172 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// Error is one thing wrong with a file, with the place to look at.
+type Error struct {
+	File         string
+	Line, Column int
+	Message      string
+}
+
+// Error is file:line:column: message.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
+}
+
+// Load reads, checks and completes a file. env looks up ${NAME}; os.LookupEnv outside tests.
+func Load(path string, env func(string) (string, bool)) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	return Parse(path, text, env)
+}
+
+// Parse is Load on bytes; name is used in errors.
+func Parse(name string, text []byte, env func(string) (string, bool)) (*Config, error) {
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, located(name, err)
+	}
+	if len(file.Docs) > 1 {
+		return nil, &Error{name, line(file.Docs[1]), 1, "a configuration is one document; remove what follows ---"}
+	}
+	c := Default()
+	if len(file.Docs) == 1 && file.Docs[0].Body != nil {
+		x := &expander{file: name, env: env}
+		ast.Walk(x, file.Docs[0].Body)
+		if x.err != nil {
+			return nil, x.err
+		}
+		if err := yaml.NodeToValue(file.Docs[0].Body, c, yaml.Strict()); err != nil {
+			return nil, located(name, err)
+		}
+	}
+	if err := c.validate(); err != nil {
+		return nil, place(name, file, err)
+	}
+	return c, nil
+}
+
+func line(d *ast.DocumentNode) int {
+	if d.Start != nil {
+		return d.Start.Position.Line
+	}
+	return 1
+}
+
+// located turns the parser's error into ours, and names the nearest field when one is unknown.
+func located(name string, err error) error {
+	var y yaml.Error
+	if !errors.As(err, &y) || y.GetToken() == nil {
+		return &Error{name, 1, 1, err.Error()}
+	}
+	message := y.GetMessage()
+	var unknown *yaml.UnknownFieldError
+	if errors.As(err, &unknown) {
+		message = fmt.Sprintf("unknown field %q", y.GetToken().Value)
+		if near := llm.Nearest(y.GetToken().Value, fieldNames(reflect.TypeFor[Config](), nil)); near != "" {
+			message += fmt.Sprintf("; did you mean %q?", near)
+		}
+	}
+	pos := y.GetToken().Position
+	return &Error{name, pos.Line, pos.Column, message}
+}
+
+// invalid is a validation error that still has to be given its line.
+type invalid struct {
+	path string // "$.tiers[1].qps"
+	text string
+}
+
+func (e *invalid) Error() string { return strings.TrimPrefix(e.path, "$.") + ": " + e.text }
+
+// place finds the line of a validation error: the field itself, or the nearest block that the file has.
+func place(name string, file *ast.File, err error) error {
+	var inv *invalid
+	if !errors.As(err, &inv) {
+		return &Error{name, 1, 1, err.Error()}
+	}
+	for path := inv.path; path != "$" && path != ""; path = parent(path) {
+		p, perr := yaml.PathString(path)
+		if perr != nil {
+			continue
+		}
+		if node, ferr := p.FilterFile(file); ferr == nil && node != nil {
+			pos := node.GetToken().Position
+			return &Error{name, pos.Line, pos.Column, inv.Error()}
+		}
+	}
+	return &Error{name, 1, 1, inv.Error()}
+}
+
+func parent(path string) string {
+	if i := strings.LastIndexAny(path, ".["); i > 0 {
+		return path[:i]
+	}
+	return ""
+}
+
+var reference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// expander replaces ${NAME} in scalars of the parsed tree.
+type expander struct {
+	file string
+	env  func(string) (string, bool)
+	err  error
+}
+
+// Visit implements ast.Visitor.
+func (x *expander) Visit(n ast.Node) ast.Visitor {
+	s, ok := n.(*ast.StringNode)
+	if !ok || x.err != nil || !strings.Contains(s.Value, "${") {
+		return x
+	}
+	s.Value = reference.ReplaceAllStringFunc(s.Value, func(ref string) string {
+		value, ok := x.env(ref[2 : len(ref)-1])
+		if !ok && x.err == nil {
+			pos := s.Token.Position
+			x.err = &Error{x.file, pos.Line, pos.Column, fmt.Sprintf("environment variable %s is not set", ref[2:len(ref)-1])}
+		}
+		return value
+	})
+	s.Token = token.New(s.Value, s.Value, s.Token.Position)
+	return x
+}
+
+// fieldNames lists every key a file may use, for suggestions and for the test that the example names them all.
+func fieldNames(t reflect.Type, names []string) []string {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return fieldNames(t.Elem(), names)
+	case reflect.Struct:
+	default:
+		return names
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if tag == "-" || !f.IsExported() {
+			continue
+		}
+		if tag != "" {
+			names = append(names, tag)
+		}
+		names = fieldNames(f.Type, names)
+	}
+	return names
+}

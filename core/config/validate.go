@@ -1,0 +1,233 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+func wrong(path, format string, args ...any) error {
+	return &invalid{path: "$." + path, text: fmt.Sprintf(format, args...)}
+}
+
+// among is an error unless value is one of the choices.
+func among(path, value string, choices ...string) error {
+	if slices.Contains(choices, value) {
+		return nil
+	}
+	text := fmt.Sprintf("%q is not one of %s", value, strings.Join(choices, ", "))
+	if near := llm.Nearest(value, choices); near != "" {
+		text += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return wrong(path, "%s", text)
+}
+
+func within(path string, value, low, high int64) error {
+	if value < low || value > high {
+		return wrong(path, "%d is out of range; it takes %d to %d", value, low, high)
+	}
+	return nil
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) validate() error {
+	return first(c.validateListeners(), c.validateSizes(), c.validateLimits(), c.validateTiers(),
+		c.validateObjects(), c.validatePolicies(), c.validateTokens())
+}
+
+var currencyCode = regexp.MustCompile(`^[a-z]{3}$`)
+
+func (c *Config) validateListeners() error {
+	for path, address := range map[string]string{"listen.address": c.Listen.Address, "admin.address": c.Admin.Address} {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return wrong(path, "%q is not host:port, such as 127.0.0.1:3000", address)
+		}
+	}
+	if c.Listen.Address == c.Admin.Address && !strings.HasSuffix(c.Admin.Address, ":0") {
+		return wrong("admin.address", "the admin listener needs an address of its own")
+	}
+	if !currencyCode.MatchString(c.Currency) {
+		return wrong("currency", "%q is not a currency code of three lower-case letters, such as cny", c.Currency)
+	}
+	if c.Data == "" {
+		return wrong("data", "a folder is needed, such as ./data")
+	}
+	return first(checkToken(c.Admin.Token), among("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		among("log.format", c.Log.Format, "text", "json"))
+}
+
+// samples are tokens that documentation shows; a gateway that accepted them would be open.
+var samples = []string{"changeme-changeme", "0123456789abcdef", "admin-token-here", "your-admin-token", "weir-admin-token"}
+
+func checkToken(token string) error {
+	switch {
+	case token == "":
+		return wrong("admin.token", "no admin token is set; use token: ${WEIR_ADMIN_TOKEN} and set that variable to 16 or more random characters")
+	case len(token) < 16:
+		return wrong("admin.token", "the admin token has %d characters; at least 16 are needed", len(token))
+	case slices.Contains(samples, strings.ToLower(token)) || strings.Count(token, token[:1]) == len(token):
+		return wrong("admin.token", "this admin token is a sample; make one with: openssl rand -hex 24")
+	}
+	return nil
+}
+
+func (c *Config) validateSizes() error {
+	l, u := c.Listen, c.Upstream
+	return first(
+		within("listen.body_bytes", int64(l.BodyBytes), 1<<10, 1<<30), within("listen.header_bytes", int64(l.HeaderBytes), 1<<10, 1<<20),
+		within("listen.connections", int64(l.Connections), 1, 1<<20),
+		within("listen.read_timeout_ms", l.ReadTimeoutMS, 1, 3_600_000), within("listen.write_timeout_ms", l.WriteTimeoutMS, 1, 3_600_000),
+		within("upstream.attempts", int64(u.Attempts), 1, 3),
+		within("upstream.connect_timeout_ms", u.ConnectTimeoutMS, 1, 600_000), within("upstream.header_timeout_ms", u.HeaderTimeoutMS, 1, 3_600_000),
+		within("upstream.idle_timeout_ms", u.IdleTimeoutMS, 1, 3_600_000),
+		within("upstream.response_bytes", u.ResponseBytes, 1<<10, 1<<30), within("upstream.event_bytes", u.EventBytes, 1<<10, 1<<30),
+		among("ledger.durability", string(c.Ledger.Durability), string(ledger.Process), string(ledger.Power)),
+		within("ledger.settle_timeout_ms", c.Ledger.SettleTimeoutMS, 1, 600_000), within("ledger.queue_entries", int64(c.Ledger.QueueEntries), 16, 1<<24),
+	)
+}
+
+func (r Rates) validate(path string) error {
+	const most = 1 << 50
+	return first(within(path+".qps", r.QPS, 0, most), within(path+".tpm", r.TPM, 0, most), within(path+".concurrency", r.Concurrency, 0, most))
+}
+
+func (c *Config) validateLimits() error {
+	if err := c.Limits.Global.validate("limits.global"); err != nil {
+		return err
+	}
+	if len(c.Limits.Dimensions) > limit.MaxDims {
+		return wrong("limits.dimensions", "%d dimensions; at most %d fit one request", len(c.Limits.Dimensions), limit.MaxDims)
+	}
+	for i, name := range c.Limits.Dimensions {
+		if err := among(fmt.Sprintf("limits.dimensions[%d]", i), name, "global", "key", "model", "user", "org", "ip", "end_user", "key+model"); err != nil {
+			return err
+		}
+		if slices.Contains(c.Limits.Dimensions[:i], name) {
+			return wrong(fmt.Sprintf("limits.dimensions[%d]", i), "%q stands twice", name)
+		}
+	}
+	for name, r := range c.Limits.Defaults {
+		err := first(among("limits.defaults", name, "user", "org", "ip", "end_user", "key+model", "model+channel", "custom"), r.validate("limits.defaults."+name))
+		if err != nil {
+			return err
+		}
+	}
+	for name, w := range c.Limits.Algorithms {
+		path := "limits.algorithms." + name
+		err := first(among("limits.algorithms", name, kindNames()...), amongAlgorithms(path+".qps", w.QPS), amongAlgorithms(path+".tpm", w.TPM))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func amongAlgorithms(path string, a limit.Algorithm) error {
+	if a == "" {
+		return nil
+	}
+	return among(path, string(a), string(limit.Sliding), string(limit.Fixed), string(limit.TokenBucket))
+}
+
+func (c *Config) validateTiers() error {
+	for i, t := range c.Tiers {
+		path := fmt.Sprintf("tiers[%d]", i)
+		if t.Name == "" {
+			return wrong(path+".name", "a tier needs a name")
+		}
+		if slices.ContainsFunc(c.Tiers[:i], func(o Tier) bool { return o.Name == t.Name }) {
+			return wrong(path+".name", "tier %q stands twice", t.Name)
+		}
+		if err := t.validate(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validateObjects leaves the rules for models and channels where they live: the catalog.
+func (c *Config) validateObjects() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
+		if p := c.Models[name].Price; p != nil && min(p.Input, p.Output, p.Request) < 0 {
+			return wrong("models."+name+".price", "a price is not negative")
+		}
+	}
+	channels := slices.Clone(c.Channels)
+	for i := range channels {
+		channels[i].ID = uint64(i + 1)
+	}
+	if _, err := upstream.NewCatalog(c.UpstreamModels(), channels); err != nil {
+		return wrong("models", "%v", err)
+	}
+	return nil
+}
+
+func (c *Config) validatePolicies() error {
+	p := c.Policies
+	if err := first(among("policies.profile", p.Profile, "small", "large"),
+		among("policies.on_error", string(p.OnError), string(policy.OnErrorDefault), string(policy.OnErrorLastGood), string(policy.OnErrorDeny)),
+		within("policies.envelope.max_multiplier", int64(p.Envelope.MaxMultiplier), 1, 1_000_000),
+		within("policies.envelope.max_burst", int64(p.Envelope.MaxBurst), 1000, 1_000_000),
+		within("policies.envelope.max_custom_dimensions", int64(p.Envelope.MaxCustomDims), 0, limit.MaxDims),
+		within("policies.envelope.min_price_multiplier", int64(p.Envelope.MinPrice), 0, 1_000_000),
+	); err != nil {
+		return err
+	}
+	for i, name := range p.Envelope.Tiers {
+		if err := among(fmt.Sprintf("policies.envelope.tiers[%d]", i), name, c.TierNames()...); err != nil {
+			return err
+		}
+	}
+	return c.validateLabels()
+}
+
+func (c *Config) validateLabels() error {
+	const most = 8
+	if n := len(c.Policies.Labels); n > most {
+		return wrong("policies.labels", "%d labels; a policy sees at most %d", n, most)
+	}
+	for i, l := range c.Policies.Labels {
+		path := fmt.Sprintf("policies.labels[%d]", i)
+		if l.Name == "" {
+			return wrong(path+".name", "a label needs a name")
+		}
+		if err := among(path+".source", l.Source, "key", "model", "header"); err != nil {
+			return err
+		}
+		if l.Field == "" {
+			c.Policies.Labels[i].Field = l.Name
+		}
+	}
+	return nil
+}
+
+func (c *Config) validateTokens() error {
+	t := c.Tokens
+	if err := first(within("tokens.default_output_tokens", int64(t.DefaultOutput), 1, 1<<31), within("tokens.image_tokens", int64(t.ImageTokens), 0, 1<<20),
+		within("tokens.unknown_permille", t.UnknownPermille, 500, 10_000)); err != nil {
+		return err
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(t.Encodings)) {
+		if err := among("tokens.encodings."+prefix, t.Encodings[prefix], "cl100k", "o200k"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+// Package doctor runs the checks of `weir doctor`: is this configuration, this machine and this data folder fit to
+// serve. Each check answers ok, warn or fail, and says in one line how to mend what it found. A check changes nothing
+// that outlives it.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-gateway/weir/core/config"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// Status is a check's verdict; a larger one is worse.
+type Status int
+
+// The verdicts, which are also the exit codes of the command.
+const (
+	OK Status = iota
+	Warn
+	Fail
+)
+
+// String is the word printed.
+func (s Status) String() string { return [...]string{"ok", "warn", "fail"}[s] }
+
+// MarshalText makes JSON carry the word.
+func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Check is one finding.
+type Check struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// Worst is the highest status of checks.
+func Worst(checks []Check) Status {
+	worst := OK
+	for _, c := range checks {
+		worst = max(worst, c.Status)
+	}
+	return worst
+}
+
+// Options say what to examine.
+type Options struct {
+	Path  string // configuration file
+	Env   func(string) (string, bool)
+	Clock llm.Clock
+	// Open opens the store of the configuration's data setting.
+	Open func(data string) (ledger.Store, error)
+}
+
+// Run makes all checks that the configuration allows; without a readable one, only that finding.
+func Run(ctx context.Context, o Options) []Check {
+	c, err := config.Load(o.Path, o.Env)
+	if err != nil {
+		return []Check{{"config", Fail, err.Error(), "mend the file; `weir config check -c " + o.Path + "` repeats this check"}}
+	}
+	checks := []Check{{Name: "config", Detail: fmt.Sprintf("%s: %d models, %d channels, %d tiers", o.Path, len(c.Models), len(c.Channels), len(c.Tiers))}}
+	checks = append(checks, checkClock(o.Clock), checkFiles(c.Listen.Connections))
+	folder, local := folderOf(c.Data)
+	if local {
+		checks = append(checks, checkSync(folder, o.Clock), checkSpace(folder))
+	}
+	checks = append(checks, checkStore(c.Data, o.Open))
+	for _, ch := range c.Channels {
+		checks = append(checks, checkChannel(ctx, ch.Name, ch.BaseURL))
+	}
+	if len(c.Channels) == 0 {
+		checks = append(checks, Check{"upstreams", Warn, "no channel is configured", "add one under channels:, or through POST /admin/channels"})
+	}
+	return checks
+}
+
+func folderOf(data string) (string, bool) {
+	if rest, ok := strings.CutPrefix(data, "badger://"); ok {
+		return rest, true
+	}
+	return data, !strings.Contains(data, "://")
+}
+
+// checkClock refuses a wall clock that cannot be right: quota months follow it.
+func checkClock(clock llm.Clock) Check {
+	now := clock.Wall()
+	if now.Year() < 2025 || now.Year() > 2100 {
+		return Check{"clock", Fail, "the wall clock says " + now.Format(time.RFC3339), "set the clock (NTP); monthly quotas follow it"}
+	}
+	return Check{Name: "clock", Detail: now.Format(time.RFC3339)}
+}
+
+// checkFiles compares the limit on open files with what the configured connections need: two sockets each.
+func checkFiles(connections int) Check {
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return Check{"open files", Warn, err.Error(), ""}
+	}
+	need := uint64(2*connections + 256)
+	if r.Cur < need {
+		return Check{"open files", Warn, fmt.Sprintf("%d allowed, %d needed for listen.connections %d", r.Cur, need, connections),
+			fmt.Sprintf("ulimit -n %d, or lower listen.connections", need)}
+	}
+	return Check{Name: "open files", Detail: fmt.Sprintf("%d allowed, %d needed", r.Cur, need)}
+}
+
+// existing is the folder itself or the nearest parent that exists: serve makes the rest.
+func existing(folder string) string {
+	for {
+		if st, err := os.Stat(folder); err == nil && st.IsDir() {
+			return folder
+		}
+		up := filepath.Dir(folder)
+		if up == folder {
+			return folder
+		}
+		folder = up
+	}
+}
+
+// slowSync is where waiting for the disk begins to dominate an answer with durability: power.
+const slowSync = 20 * time.Millisecond
+
+func checkSync(folder string, clock llm.Clock) Check {
+	f, err := os.CreateTemp(existing(folder), ".weir-doctor-*")
+	if err != nil {
+		return Check{"disk", Fail, err.Error(), "make the data folder writable, or change data:"}
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	defer func() { _ = f.Close() }()
+	var took []time.Duration
+	for range 8 {
+		start := clock.Mono()
+		if _, err := f.Write(make([]byte, 4096)); err != nil {
+			return Check{"disk", Fail, err.Error(), "free space in the data folder"}
+		}
+		if err := f.Sync(); err != nil {
+			return Check{"disk", Fail, "sync: " + err.Error(), "use a disk that can sync"}
+		}
+		took = append(took, clock.Mono()-start)
+	}
+	slices.Sort(took)
+	median := took[len(took)/2]
+	c := Check{Name: "disk", Detail: fmt.Sprintf("4 kB write and sync in %v (median of 8)", median.Round(10*time.Microsecond))}
+	if median > slowSync {
+		c.Status, c.Fix = Warn, "use a faster disk, or keep ledger.durability: process"
+	}
+	return c
+}
+
+const leastSpace = 1 << 30
+
+func checkSpace(folder string) Check {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(existing(folder), &st); err != nil {
+		return Check{"space", Warn, err.Error(), ""}
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	c := Check{Name: "space", Detail: fmt.Sprintf("%d MiB free at %s", free>>20, folder)}
+	if free < leastSpace {
+		c.Status, c.Fix = Warn, "free at least 1 GiB; the ledger stops taking requests when the disk is full"
+	}
+	return c
+}
+
+// checkStore opens the store, unless that would create it, and re-adds its ledger.
+func checkStore(data string, open func(string) (ledger.Store, error)) Check {
+	if folder, local := folderOf(data); local {
+		if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
+			return Check{Name: "store", Detail: folder + " does not exist yet; serve will make it"}
+		}
+	}
+	store, err := open(data)
+	if err != nil {
+		return Check{"store", Warn, err.Error(), "if a gateway is running on it, this is as it should be; stop it to check the ledger"}
+	}
+	defer func() { _ = store.Close() }()
+	report, err := ledger.Verify(store)
+	switch {
+	case err != nil:
+		return Check{"store", Fail, err.Error(), "restore the data folder from a copy"}
+	case len(report.Problems) > 0:
+		return Check{"store", Fail, strings.Join(report.Problems, "; "), "keep a copy of the data folder and see `weir ledger verify`"}
+	}
+	return Check{Name: "store", Detail: fmt.Sprintf("%d entries, every total re-adds", report.Entries)}
+}
+
+func checkChannel(ctx context.Context, name, raw string) Check {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return Check{"upstream " + name, Fail, err.Error(), "mend base_url"}
+	}
+	address := u.Host
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	d := net.Dialer{Timeout: 3 * time.Second}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return Check{"upstream " + name, Fail, err.Error(), "check base_url, the network and the provider; the channel cools down until it answers"}
+	}
+	_ = conn.Close()
+	return Check{Name: "upstream " + name, Detail: "connected to " + address}
+}
