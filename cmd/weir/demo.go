@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/config"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/sim"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// demoFlags are the demo's settings; empty ones are made up.
+type demoFlags struct {
+	listen, admin, upstream, data, key, adminToken, logLevel string
+}
+
+func (a *app) demo() *cobra.Command {
+	var f demoFlags
+	c := &cobra.Command{Use: "demo", Short: "Gateway, simulated upstream, one org, user and key, in one process", Args: exactly(),
+		Long: "Start everything in one process: no configuration, no network. Prints the key, the admin token and three curl\nlines to paste. Ctrl+C drains and prints a summary.",
+		RunE: func(c *cobra.Command, _ []string) error { return a.runDemo(c.Context(), f) }}
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:3000", "client listener")
+	c.Flags().StringVar(&f.admin, "admin", "127.0.0.1:3001", "admin listener")
+	c.Flags().StringVar(&f.upstream, "upstream", "127.0.0.1:3009", "simulated upstream")
+	c.Flags().StringVar(&f.data, "data", "", "data `folder` (default: a temporary one)")
+	c.Flags().StringVar(&f.key, "key", "", "client key, sk-weir-… (default: a new one)")
+	c.Flags().StringVar(&f.adminToken, "admin-token", "", "admin token, at least 16 characters (default: a random one)")
+	c.Flags().StringVar(&f.logLevel, "log-level", "warn", "debug, info, warn or error")
+	return c
+}
+
+func (a *app) runDemo(ctx context.Context, f demoFlags) error {
+	if f.adminToken == "" {
+		raw := make([]byte, 20)
+		if _, err := io.ReadFull(a.random, raw); err != nil {
+			return fmt.Errorf("making an admin token: %w", err)
+		}
+		f.adminToken = hex.EncodeToString(raw)
+	}
+	if f.data == "" {
+		dir, err := os.MkdirTemp("", "weir-demo-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		f.data = dir
+	}
+	up, err := net.Listen("tcp", f.upstream)
+	if err != nil {
+		return fmt.Errorf("--upstream: %w", err)
+	}
+	s := a.startSim(sim.Options{}, up)
+	err = a.serveDemo(ctx, f, up.Addr().String())
+	if serr := s.stop(); err == nil {
+		err = serr
+	}
+	return err
+}
+
+func (a *app) serveDemo(ctx context.Context, f demoFlags, upstreamAddr string) error {
+	cfg, err := demoConfig(f, upstreamAddr)
+	if err != nil {
+		return err
+	}
+	g, err := a.open(ctx, cfg, newLog(a.err, cfg.Log))
+	if err != nil {
+		return err
+	}
+	g.start()
+	key, err := a.demoObjects(ctx, g, f)
+	if err == nil {
+		a.printDemo(g, key, f.adminToken, upstreamAddr)
+		err = g.wait(ctx)
+		a.printSummary(g)
+	}
+	return a.drain(g, err)
+}
+
+// demoConfig is the configuration file that the demo does not need.
+func demoConfig(f demoFlags, upstreamAddr string) (*config.Config, error) {
+	text := fmt.Sprintf(`
+listen: {address: %q}
+admin: {address: %q, token: %q}
+data: %q
+log: {level: %q}
+tiers:
+  - {name: free, qps: 2, tpm: 20000}
+  - {name: pro, qps: 50, tpm: 1000000}
+policies:
+  module: default
+  labels:
+    - {name: tier, source: key}
+    - {name: soft, source: key}
+    - {name: hot, source: model}
+`, f.listen, f.admin, f.adminToken, f.data, f.logLevel)
+	cfg, err := config.Parse("demo", []byte(text), os.LookupEnv)
+	if err != nil {
+		return nil, usageError("%s", strings.TrimPrefix(err.Error(), "demo:"))
+	}
+	cfg.Models = config.KnownModels()
+	for _, provider := range []string{"openai", "anthropic"} {
+		cfg.Channels = append(cfg.Channels, upstream.Channel{Name: "sim-" + provider, Provider: provider,
+			BaseURL: "http://" + upstreamAddr, Credential: "sk-simulated", State: "enabled"})
+	}
+	return cfg, nil
+}
+
+// demoObjects makes the org, the user and the key through the admin API, as an operator would.
+func (a *app) demoObjects(ctx context.Context, g *gateway, f demoFlags) (key string, err error) {
+	r := &remote{app: a, url: "http://" + g.admins.Addr().String(), token: f.adminToken, currency: g.cfg.Currency}
+	make := func(path string, body map[string]any) (id int64, plaintext string, err error) {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return 0, "", err
+		}
+		answer, err := r.do(ctx, "POST", path, raw, "application/json")
+		if err != nil {
+			return 0, "", err
+		}
+		var made struct {
+			ID        int64
+			Plaintext string
+		}
+		err = json.Unmarshal(answer, &made)
+		return made.ID, made.Plaintext, err
+	}
+	org, _, err := make("/admin/orgs", map[string]any{"name": "Demo"})
+	if err != nil {
+		return "", err
+	}
+	user, _, err := make("/admin/users", map[string]any{"orgId": org, "name": "alice", "balanceCny": 100})
+	if err != nil {
+		return "", err
+	}
+	wanted := map[string]any{"userId": user, "name": "demo", "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
+	if f.key != "" {
+		wanted["plaintext"] = f.key
+	}
+	_, key, err = make("/admin/keys", wanted)
+	return key, err
+}
+
+func (a *app) printDemo(g *gateway, key, token, upstreamAddr string) {
+	base, admin := "http://"+g.clients.Addr().String(), "http://"+g.admins.Addr().String()
+	chat := fmt.Sprintf(`curl -s %s/v1/chat/completions -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d`, base, key)
+	fmt.Fprintf(a.out, `Weir is running. Ctrl+C stops it.
+
+  gateway    %[1]s/v1      (OpenAI base URL; for Anthropic SDKs: %[1]s)
+  admin      %[2]s
+  upstream   http://%[3]s (simulated)
+  key        %[4]s   2 requests per second, 20,000 tokens per minute, balance 100, 50 a month
+  admin token %[5]s
+
+An answer:
+  %[6]s '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}]}'
+A stream:
+  %[6]s '{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"hello"}]}' -N
+A storm, and the truth about it:
+  for i in 1 2 3 4 5; do %[6]s '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}]}' -w '\n%%{http_code}\n'; done
+
+Swap the policy while requests fly:
+  curl -s -X POST %[2]s/admin/policies/priority/activate -H 'Authorization: Bearer %[5]s' -d '{}'
+`, base, admin, upstreamAddr, key, token, chat)
+}
+
+// printSummary says what the demo's ledger recorded.
+func (a *app) printSummary(g *gateway) {
+	byStatus := map[string]int{}
+	var tokens, cost int64
+	for r, err := range g.ledger.Records(ledger.Filter{}) {
+		if err != nil {
+			g.log.Error("reading usage", "error", err)
+			return
+		}
+		byStatus[r.End.Status.String()]++
+		tokens += int64(r.End.Usage.Total())
+		cost += int64(r.End.Cost)
+	}
+	fmt.Fprintf(a.out, "\n%d requests finalized, %d partial, %d refunded or failed; %d tokens; %d micro-%s charged; %d reservations open\n",
+		byStatus["finalized"], byStatus["partial"], byStatus["refunded"]+byStatus["failed"], tokens, cost, g.cfg.Currency, g.limiter.Open())
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/sim"
+)
+
+func (a *app) upstreamSim() *cobra.Command {
+	var listen, behaviour string
+	c := &cobra.Command{Use: "upstream-sim", Short: "Run the simulated OpenAI and Anthropic upstream", Args: exactly(),
+		Long: "Run a server that answers like OpenAI and Anthropic. A request asks for its behaviour in the model name\n" +
+			"(gpt-4o-mini+latency=1s,out=120) or in an x-sim header (latency=1s; out=120). `go doc ./core/sim` lists all options.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			b, err := sim.ParseBehaviour(sim.Behaviour{}, behaviour)
+			if err != nil {
+				return usageError("--default: %v", err)
+			}
+			ln, err := net.Listen("tcp", listen)
+			if err != nil {
+				return err
+			}
+			s := a.startSim(sim.Options{Default: b}, ln)
+			fmt.Fprintf(a.out, "simulated upstream on http://%s\n", ln.Addr())
+			return s.wait(c.Context())
+		}}
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:3009", "address")
+	c.Flags().StringVar(&behaviour, "default", "", "behaviour of every request that asks for none, such as latency=50ms")
+	return c
+}
+
+// runningSim is a simulation with its serving goroutine.
+type runningSim struct {
+	*sim.Sim
+	ended chan error
+}
+
+func (a *app) startSim(o sim.Options, ln net.Listener) *runningSim {
+	s := &runningSim{sim.New(o, a.clock), make(chan error, 1)}
+	go func() { s.ended <- s.Serve(ln) }()
+	return s
+}
+
+// wait serves until ctx ends, then stops.
+func (s *runningSim) wait(ctx context.Context) error {
+	select {
+	case err := <-s.ended:
+		return err
+	case <-ctx.Done():
+		return s.stop()
+	}
+}
+
+func (s *runningSim) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := s.Shutdown(ctx)
+	<-s.ended
+	return err
+}
