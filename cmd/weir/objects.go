@@ -42,9 +42,11 @@ var rateFields = []field{
 	{"tpm-limit", "tpmLimit", integer, "tokens per minute (0: unlimited)"},
 }
 
-var keyLimitFields = append(rateFields[:2:2],
-	field{"concurrency-limit", "concurrencyLimit", integer, "requests at the same time (0: unlimited)"},
-	field{"monthly-quota", "monthlyQuota", money, "spend per calendar month (0: none)"})
+var keyLimitFields = []field{
+	rateFields[0], rateFields[1],
+	{"concurrency-limit", "concurrencyLimit", integer, "requests at the same time (0: unlimited)"},
+	{"monthly-quota", "monthlyQuota", money, "spend per calendar month (0: none)"},
+}
 
 var objects = []object{
 	{name: "org", path: "/admin/orgs", columns: []string{"id", "name", "qpsLimit", "tpmLimit"},
