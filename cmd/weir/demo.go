@@ -153,21 +153,23 @@ func (a *app) printDemo(g *gateway, key, token, upstreamAddr string) {
 	chat := fmt.Sprintf(`curl -s %s/v1/chat/completions -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d`, base, key)
 	fmt.Fprintf(a.out, `Weir is running. Ctrl+C stops it.
 
-  gateway    %[1]s/v1      (OpenAI base URL; for Anthropic SDKs: %[1]s)
-  admin      %[2]s
-  upstream   http://%[3]s (simulated)
-  key        %[4]s   2 requests per second, 20,000 tokens per minute, balance 100, 50 a month
-  admin token %[5]s
+  gateway      %[1]s/v1 (for Anthropic SDKs: %[1]s)
+  admin        %[2]s
+  upstream     http://%[3]s (simulated)
+  key          %[4]s (2 requests per second, 20,000 tokens per minute)
+  admin token  %[5]s
+
+For a second terminal:
+  export WEIR_URL=%[1]s WEIR_KEY=%[4]s WEIR_ADMIN_URL=%[2]s WEIR_ADMIN_TOKEN=%[5]s
 
 An answer:
   %[6]s '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}]}'
+
 A stream:
   %[6]s '{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"hello"}]}' -N
+
 A storm, and the truth about it:
   for i in 1 2 3 4 5; do %[6]s '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}]}' -w '\n%%{http_code}\n'; done
-
-Swap the policy while requests fly:
-  curl -s -X POST %[2]s/admin/policies/priority/activate -H 'Authorization: Bearer %[5]s' -d '{}'
 `, base, admin, upstreamAddr, key, token, chat)
 }
 
