@@ -61,12 +61,15 @@ type Head struct {
 	Endpoint Endpoint
 	Stream   bool
 	Tools    bool
-	Files    bool // audio or files
+	Files    bool // audio or files; Attachments of them
 	Images   int  // each counted as one flat image
 	Messages int  // chat messages, prompts or embedding inputs: each carries the dialect's fixed overhead
+	Names    int  // chat messages with a name, which carries an overhead of its own
 
-	Model   Span // inside the quotes
-	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes
+	Attachments int // audio clips and files, each counted flat
+
+	Model   Span // inside the quotes; never escaped, so the bytes are the name
+	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes, escapes in place
 
 	// OutputCap is the largest of max_tokens, max_completion_tokens and max_output_tokens; -1 when none is given.
 	OutputCap Tokens
@@ -79,10 +82,12 @@ type Head struct {
 	TextTokens Tokens
 
 	// Where the upstream body differs from the client's: the values to replace, and the offset just after the
-	// opening brace where members may be inserted.
-	Caps          []Span // values of the caps that were given
+	// opening brace where members may be inserted. The body always has a member (model), so an inserted one ends in
+	// a comma.
+	Caps          []Span // values of the caps that were given; when all are null, those, and OutputCap is -1
 	IncludeUsage  Tri    // stream_options.include_usage
-	StreamOptions Span   // the whole value of stream_options
+	UsageValue    Span   // its value, null included; empty when it is not there
+	StreamOptions Span   // the whole value of stream_options, which may be null
 	Insert        int32
 }
 

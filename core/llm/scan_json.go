@@ -1,0 +1,383 @@
+package llm
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// scanner is one pass over one body. The first failure sticks and moves to the end of the input, where every reader
+// stops, so that callers need not look after each step.
+type scanner struct {
+	b       []byte
+	i       int
+	depth   int
+	escaped bool // the last string had an escape
+	seen    uint64
+	h       *Head
+	err     *Error
+
+	prompts  int // of /v1/completions
+	nullCaps [3]Span
+	nulls    int
+}
+
+func (s *scanner) fail(param, format string, args ...any) {
+	if s.err == nil {
+		s.err = Invalid(param, format, args...)
+	}
+	s.i = len(s.b)
+}
+
+// syntax reports what was expected at the current byte.
+func (s *scanner) syntax(expected string) {
+	if s.i >= len(s.b) {
+		s.fail("body", "the body is not valid JSON: it ends at byte %d where %s is expected", len(s.b), expected)
+		return
+	}
+	s.fail("body", "the body is not valid JSON: expected %s at byte %d", expected, s.i)
+}
+
+// wrong reports a value of a wrong type; a value that is no JSON at all is reported as that.
+func (s *scanner) wrong(param, expected string) {
+	got := kindOf(s.peek())
+	s.skip()
+	s.fail(param, "%s must be %s, not %s", param, expected, got)
+}
+
+func kindOf(c byte) string {
+	switch c {
+	case '"':
+		return "a string"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// peek is the current byte, 0 at the end (which no value may begin with).
+func (s *scanner) peek() byte {
+	if s.i < len(s.b) {
+		return s.b[s.i]
+	}
+	return 0
+}
+
+func (s *scanner) space() {
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case ' ', '\n', '\r', '\t':
+			s.i++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) span(start int) Span { return Span{int32(start), int32(s.i)} }
+
+// enter steps over an opening bracket; it reports whether a first element follows.
+func (s *scanner) enter(end byte) bool {
+	if s.depth++; s.depth > MaxDepth {
+		s.fail("body", "the body is nested deeper than %d levels at byte %d", MaxDepth, s.i)
+		return false
+	}
+	s.i++
+	s.space()
+	if s.peek() == end {
+		s.i++
+		s.depth--
+		return false
+	}
+	return true
+}
+
+// more steps over what follows an element; it reports whether another one comes.
+func (s *scanner) more(end byte) bool {
+	if s.err != nil {
+		return false
+	}
+	s.space()
+	switch s.peek() {
+	case ',':
+		s.i++
+		s.space()
+		return true
+	case end:
+		s.i++
+		s.depth--
+		return false
+	}
+	s.syntax("a comma or the closing " + string(rune(end)))
+	return false
+}
+
+// key reads a member's name and the colon.
+func (s *scanner) key() Span {
+	if s.peek() != '"' {
+		s.syntax("a member name in double quotes")
+		return Span{}
+	}
+	name := s.str()
+	s.space()
+	if s.peek() != ':' {
+		s.syntax("a colon")
+		return name
+	}
+	s.i++
+	s.space()
+	return name
+}
+
+// skip checks a value of any type.
+func (s *scanner) skip() {
+	switch c := s.peek(); c {
+	case '"':
+		s.str()
+	case '{':
+		for more := s.enter('}'); more; more = s.more('}') {
+			s.key()
+			s.skip()
+		}
+	case '[':
+		for more := s.enter(']'); more; more = s.more(']') {
+			s.skip()
+		}
+	case 't':
+		s.literal("true")
+	case 'f':
+		s.literal("false")
+	case 'n':
+		s.literal("null")
+	default:
+		s.number()
+	}
+}
+
+func (s *scanner) literal(word string) {
+	if end := s.i + len(word); end <= len(s.b) && string(s.b[s.i:end]) == word {
+		s.i = end
+		return
+	}
+	s.syntax("a value")
+}
+
+func (s *scanner) number() {
+	if s.peek() == '-' {
+		s.i++
+	}
+	switch c := s.peek(); {
+	case c == '0':
+		if s.i++; s.peek()-'0' <= 9 {
+			s.syntax("a number without leading zeros")
+		}
+	case c >= '1' && c <= '9':
+		s.digits()
+	default:
+		s.syntax("a value")
+		return
+	}
+	if s.peek() == '.' {
+		s.i++
+		s.digits()
+	}
+	if c := s.peek(); c == 'e' || c == 'E' {
+		s.i++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.i++
+		}
+		s.digits()
+	}
+}
+
+func (s *scanner) digits() {
+	start := s.i
+	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
+		s.i++
+	}
+	if s.i == start {
+		s.syntax("a digit")
+	}
+}
+
+// str reads a string, from quote to quote, and gives its content's span.
+func (s *scanner) str() Span {
+	b, i := s.b, s.i+1
+	start := i
+	s.escaped = false
+	var high uint64
+	for {
+		at, h := plainRun(b, i)
+		i, high = at, high|h
+		switch {
+		case i >= len(b):
+			s.i = i
+			s.syntax("the end of a string")
+			return Span{}
+		case b[i] == '"':
+			s.i = i + 1
+			if high&highs != 0 && !utf8.Valid(b[start:i]) {
+				s.fail("body", "the body is not valid UTF-8 in the string at byte %d", start)
+			}
+			return Span{int32(start), int32(i)}
+		case b[i] == '\\':
+			n := escapeLen(b[i:])
+			if n == 0 {
+				s.i = i
+				s.syntax(`an escape (\" \\ \/ \b \f \n \r \t \uXXXX)`)
+				return Span{}
+			}
+			s.escaped = true
+			i += n
+		default:
+			s.i = i
+			s.fail("body", "the body is not valid JSON: the control character at byte %d must be escaped", i)
+			return Span{}
+		}
+	}
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// stops marks the bytes of w that cannot stand in a string as they are: quote, backslash, control characters. Only
+// the lowest mark is exact (borrows may add marks above it), which is the one that is used.
+func stops(w uint64) uint64 {
+	q := w ^ ones*'"'
+	e := w ^ ones*'\\'
+	return ((q-ones)&^q | (e-ones)&^e | (w-ones*0x20)&^w) & highs
+}
+
+// plainRun finds the first stop from i on, eight bytes at a time, and ors the bytes before it, whose high bits tell
+// whether UTF-8 has to be checked.
+func plainRun(b []byte, i int) (at int, high uint64) {
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		if m := stops(w); m != 0 {
+			low := m & -m
+			return i + bits.TrailingZeros64(m)>>3, high | w&(low-1)
+		}
+		high |= w
+	}
+	for ; i < len(b); i++ {
+		if c := b[i]; c == '"' || c == '\\' || c < 0x20 {
+			break
+		}
+		high |= uint64(b[i])
+	}
+	return i, high
+}
+
+// escapeLen is the length of the escape that b begins with, 0 when it is none.
+func escapeLen(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if len(b) >= 6 && hex4(b[2:]) >= 0 {
+			return 6
+		}
+	}
+	return 0
+}
+
+// hex4 reads four hexadecimal digits; -1 when one is none.
+func hex4(b []byte) rune {
+	var r rune
+	for _, c := range b[:4] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+// boolean reads true, false or null.
+func (s *scanner) boolean(param string) Tri {
+	switch s.peek() {
+	case 't':
+		s.literal("true")
+		return True
+	case 'f':
+		s.literal("false")
+		return False
+	case 'n':
+		s.literal("null")
+		return Absent
+	}
+	s.wrong(param, "true or false")
+	return Absent
+}
+
+// optionalString reads a string or null.
+func (s *scanner) optionalString(param string) (v Span, given bool) {
+	switch s.peek() {
+	case '"':
+		v = s.str()
+		return v, s.err == nil
+	case 'n':
+		s.literal("null")
+		return v, false
+	}
+	s.wrong(param, "a string")
+	return v, false
+}
+
+// integer reads a whole number in plain digits between lo and hi, or null.
+func (s *scanner) integer(param string, lo, hi int64) (n int64, at Span, given bool) {
+	start := s.i
+	switch c := s.peek(); {
+	case c == 'n':
+		s.literal("null")
+		return 0, s.span(start), false
+	case c != '-' && (c < '0' || c > '9'):
+		s.wrong(param, "a whole number")
+		return 0, Span{}, false
+	}
+	s.number()
+	if s.err != nil {
+		return 0, Span{}, false
+	}
+	at = s.span(start)
+	n, plain := atoi(at.In(s.b))
+	if !plain || n < lo || n > hi {
+		s.fail(param, "%s must be a whole number from %d to %d in plain digits; got %s", param, lo, hi, clip(at.In(s.b)))
+		return 0, Span{}, false
+	}
+	return n, at, true
+}
+
+// atoi reads plain digits; a number too large to matter comes out as MaxInt64.
+func atoi(digits []byte) (n int64, plain bool) {
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		if n > math.MaxInt64/16 {
+			n = math.MaxInt64
+			continue
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
