@@ -207,41 +207,75 @@ func (s *scanner) digits() {
 	}
 }
 
-// str reads a string, from quote to quote, and gives its content's span.
+// str reads a string, from quote to quote, and gives its content's span. It goes eight bytes at a time and ors them,
+// for their high bits tell whether UTF-8 has to be checked.
 func (s *scanner) str() Span {
 	b, i := s.b, s.i+1
 	start := i
-	s.escaped = false
 	var high uint64
-	for {
-		at, h := plainRun(b, i)
-		i, high = at, high|h
-		switch {
-		case i >= len(b):
-			s.i = i
-			s.syntax("the end of a string")
-			return Span{}
-		case b[i] == '"':
-			s.i = i + 1
-			if high&highs != 0 && !utf8.Valid(b[start:i]) {
-				s.fail("body", "the body is not valid UTF-8 in the string at byte %d", start)
-			}
-			return Span{int32(start), int32(i)}
-		case b[i] == '\\':
-			n := escapeLen(b[i:])
+	s.escaped = false
+	for i+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[i:])
+		m := stops(w)
+		if m == 0 {
+			high |= w
+			i += 8
+			continue
+		}
+		high |= w & (m&-m - 1)
+		i += bits.TrailingZeros64(m) >> 3
+		if b[i] == '"' {
+			return s.closed(start, i, high)
+		}
+		n := escapeLen(b[i:])
+		if n == 0 {
+			return s.broken(i)
+		}
+		s.escaped = true
+		i += n
+	}
+	return s.strTail(start, i, high)
+}
+
+// strTail goes on byte by byte where fewer than eight are left.
+func (s *scanner) strTail(start, i int, high uint64) Span {
+	for i < len(s.b) {
+		switch c := s.b[i]; {
+		case c == '"':
+			return s.closed(start, i, high)
+		case c == '\\' || c < 0x20:
+			n := escapeLen(s.b[i:])
 			if n == 0 {
-				s.i = i
-				s.syntax(`an escape (\" \\ \/ \b \f \n \r \t \uXXXX)`)
-				return Span{}
+				return s.broken(i)
 			}
 			s.escaped = true
 			i += n
 		default:
-			s.i = i
-			s.fail("body", "the body is not valid JSON: the control character at byte %d must be escaped", i)
-			return Span{}
+			high |= uint64(c)
+			i++
 		}
 	}
+	s.i = i
+	s.syntax("the end of a string")
+	return Span{}
+}
+
+// closed ends a string at its closing quote.
+func (s *scanner) closed(start, end int, high uint64) Span {
+	s.i = end + 1
+	if high&highs != 0 && !utf8.Valid(s.b[start:end]) {
+		s.fail("body", "the body is not valid UTF-8 in the string at byte %d", start)
+	}
+	return Span{int32(start), int32(end)}
+}
+
+// broken ends a string at a byte that cannot be in one.
+func (s *scanner) broken(i int) Span {
+	if s.i = i; s.b[i] != '\\' {
+		s.fail("body", "the body is not valid JSON: the control character at byte %d must be escaped", i)
+	}
+	s.syntax(`an escape (\" \\ \/ \b \f \n \r \t \uXXXX)`)
+	return Span{}
 }
 
 const (
@@ -249,49 +283,27 @@ const (
 	highs = 0x8080808080808080
 )
 
-// stops marks the bytes of w that cannot stand in a string as they are: quote, backslash, control characters. Only
-// the lowest mark is exact (borrows may add marks above it), which is the one that is used.
+// stops marks the bytes of w that cannot stand in a string as they are: quote, backslash, control characters. Flipping
+// bit 1 turns the quote into 0x20, so that one subtraction finds it along with the control characters. Only the lowest
+// mark is exact (borrows may add marks above it), which is the one that is used.
 func stops(w uint64) uint64 {
-	q := w ^ ones*'"'
-	e := w ^ ones*'\\'
-	return ((q-ones)&^q | (e-ones)&^e | (w-ones*0x20)&^w) & highs
-}
-
-// plainRun finds the first stop from i on, eight bytes at a time, and ors the bytes before it, whose high bits tell
-// whether UTF-8 has to be checked.
-func plainRun(b []byte, i int) (at int, high uint64) {
-	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		if m := stops(w); m != 0 {
-			low := m & -m
-			return i + bits.TrailingZeros64(m)>>3, high | w&(low-1)
-		}
-		high |= w
-	}
-	for ; i < len(b); i++ {
-		if c := b[i]; c == '"' || c == '\\' || c < 0x20 {
-			break
-		}
-		high |= uint64(b[i])
-	}
-	return i, high
+	return (((w ^ ones*2) - ones*0x21) | ((w ^ ones*'\\') - ones)) &^ w & highs
 }
 
 // escapeLen is the length of the escape that b begins with, 0 when it is none.
 func escapeLen(b []byte) int {
-	if len(b) < 2 {
+	if len(b) < 2 || b[0] != '\\' {
 		return 0
 	}
-	switch b[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2
-	case 'u':
-		if len(b) >= 6 && hex4(b[2:]) >= 0 {
-			return 6
-		}
+	n := int(escapes[b[1]])
+	if n == 6 && (len(b) < 6 || hex4(b[2:]) < 0) {
+		return 0
 	}
-	return 0
+	return n
 }
+
+// escapes gives an escape's length by the character after the backslash.
+var escapes = [256]uint8{'"': 2, '\\': 2, '/': 2, 'b': 2, 'f': 2, 'n': 2, 'r': 2, 't': 2, 'u': 6}
 
 // hex4 reads four hexadecimal digits; -1 when one is none.
 func hex4(b []byte) rune {
