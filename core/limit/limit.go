@@ -83,7 +83,8 @@ type Claim struct {
 
 	Shadowed []ID // out: shadow dimensions that would have refused
 
-	denial Denial
+	step   step   // scratch of the present call
+	denial Denial // what a refusal points to, so that refusing allocates nothing
 }
 
 // Caller is who asks, by number.

@@ -2,6 +2,10 @@ package limit
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -16,6 +20,25 @@ const (
 	TokenBucket Algorithm = "token_bucket" // capacity and refill
 )
 
+// Validate names what an algorithm may be. Empty is Sliding.
+func (a Algorithm) Validate() error {
+	switch a {
+	case "", Sliding, Fixed, TokenBucket:
+		return nil
+	}
+	return fmt.Errorf("unknown algorithm %q: expected sliding, fixed or token_bucket", string(a))
+}
+
+func (a Algorithm) rule() rule {
+	switch a {
+	case Fixed:
+		return ruleFixed
+	case TokenBucket:
+		return ruleBucket
+	}
+	return ruleSliding
+}
+
 // Windows chooses the algorithms of one dimension kind; empty is Sliding.
 type Windows struct {
 	QPS Algorithm `yaml:"qps"`
@@ -27,43 +50,189 @@ type Options struct {
 	Algorithms map[Kind]Windows
 }
 
-// Memory is the Limiter of one process.
-type Memory struct{}
+// Validate reports the first unknown algorithm with the kind and window it stands at.
+func (o Options) Validate() error {
+	for k, w := range o.Algorithms {
+		if err := w.QPS.Validate(); err != nil {
+			return fmt.Errorf("algorithms.%s.qps: %w", k, err)
+		}
+		if err := w.TPM.Validate(); err != nil {
+			return fmt.Errorf("algorithms.%s.tpm: %w", k, err)
+		}
+	}
+	return nil
+}
 
-// New makes a limiter; Close stops its sweeper.
-func New(o Options, clock llm.Clock, journal Journal) *Memory { panic("skeleton") }
+// Memory is the Limiter of one process. Safe for concurrent use.
+type Memory struct {
+	clock   llm.Clock
+	journal Journal
+	rules   map[Kind]Windows
+	index   index
+	table   table
+	stop    chan struct{}
+	once    sync.Once
+	done    sync.WaitGroup
+}
 
-// Close stops the sweeper and waits for it.
-func (m *Memory) Close() { panic("skeleton") }
+var _ Limiter = (*Memory)(nil)
+
+// New makes a limiter; Close stops its sweeper. Without a journal nothing is recorded. Options are taken as valid.
+func New(o Options, clock llm.Clock, journal Journal) *Memory {
+	m := &Memory{clock: clock, journal: journal, rules: make(map[Kind]Windows), stop: make(chan struct{})}
+	if journal == nil {
+		m.journal = new(unrecorded)
+	}
+	for k, w := range o.Algorithms {
+		m.rules[k] = w
+	}
+	m.index.init(m.build)
+	m.table.owner = m
+	m.done.Add(1)
+	go m.sweepUntilStopped()
+	return m
+}
+
+// Close stops the sweeper and waits for it. Open reservations stay usable.
+func (m *Memory) Close() {
+	m.once.Do(func() { close(m.stop) })
+	m.done.Wait()
+}
 
 // Open counts the reservations that are not settled; idle means 0.
-func (m *Memory) Open() int { panic("skeleton") }
+func (m *Memory) Open() int { return m.table.open() }
 
-// LoadBalance sets a user's available money as the ledger knows it; called before traffic and on creation.
-func (m *Memory) LoadBalance(user uint64, available llm.Micro) { panic("skeleton") }
+// Meters counts the live meters, for metrics.
+func (m *Memory) Meters() int { return m.index.size() }
 
-// LoadQuota sets what a key has used in a period, as the ledger knows it.
-func (m *Memory) LoadQuota(key uint64, label int32, used llm.Micro) { panic("skeleton") }
-
-// Credit moves a user's available money: after the ledger's acknowledgement for a rise, before it for a cut.
-func (m *Memory) Credit(user uint64, delta llm.Micro) { panic("skeleton") }
-
-// Balance is a user's available and held money.
-func (m *Memory) Balance(user uint64) (available, held llm.Micro) { panic("skeleton") }
-
-// Quota is what a key has used and holds in a period.
-func (m *Memory) Quota(key uint64, label int32) (used, held llm.Micro) { panic("skeleton") }
-
-// Reserve implements Limiter.
-func (m *Memory) Reserve(ctx context.Context, c *Claim) (Reservation, *Denial, error) {
-	panic("skeleton")
+// Reserve implements Limiter: one atomic step over all dimensions and the money. Test all, hold all; a refusal
+// has changed nothing, so there is nothing to undo.
+func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, error) {
+	now, err := m.lock(c)
+	if err != nil {
+		return Reservation{}, nil, err
+	}
+	s := &c.step
+	if !s.decideLocked(now, &c.Money, &c.denial) {
+		s.unlock()
+		s.noteRefusal(now)
+		return Reservation{}, &c.denial, nil
+	}
+	h := m.table.take()
+	h.begin(c, now)
+	s.chargeLocked(now, h, 0)
+	s.unlock()
+	if err := m.announce(h, c); err != nil {
+		m.takeBack(h)
+		return Reservation{}, nil, fmt.Errorf("recording the hold: %w", err)
+	}
+	return h.open(), nil, nil
 }
 
 // Peek implements Limiter.
-func (m *Memory) Peek(ctx context.Context, c *Claim) (*Denial, error) { panic("skeleton") }
+func (m *Memory) Peek(_ context.Context, c *Claim) (*Denial, error) {
+	now, err := m.lock(c)
+	if err != nil {
+		return nil, err
+	}
+	defer c.step.unlock()
+	if c.step.decideLocked(now, &c.Money, &c.denial) {
+		return nil, nil
+	}
+	return &c.denial, nil
+}
 
-// Storm implements Limiter.
-func (m *Memory) Storm(id ID, limit int64) *Denial { panic("skeleton") }
+// lock resolves the claim into its step, locks every meter of it, reads the clock once and fixes what is asked for.
+func (m *Memory) lock(c *Claim) (time.Duration, error) {
+	if c.N < 0 || c.N > MaxDims {
+		return 0, fmt.Errorf("a claim has at most %d dimensions, not %d", MaxDims, c.N)
+	}
+	for i := range c.N {
+		if err := c.Dims[i].check(); err != nil {
+			return 0, err
+		}
+	}
+	s := &c.step
+	for sure := false; ; sure = true {
+		m.gather(c, sure)
+		if s.lock() {
+			break
+		}
+	}
+	now := m.clock.Mono()
+	s.grantLocked(c, max(c.Input, 0), max(c.Output, 0))
+	c.Shadowed = s.shadowLocked(now, c.Shadowed[:0])
+	return now, nil
+}
+
+// check refuses a kind that is none: its meter would be one of money.
+func (d *Dim) check() error {
+	if d.ID.Kind > ModelChannel && d.ID.Kind != Custom {
+		return fmt.Errorf("unknown dimension kind %d", d.ID.Kind)
+	}
+	return nil
+}
+
+// gather finds the meters of a claim. sure asks past the lock-free index, after a dead meter was met.
+func (m *Memory) gather(c *Claim, sure bool) {
+	s := &c.step
+	s.reset()
+	for i := range c.N {
+		d := &c.Dims[i]
+		s.want(m.index.get(&d.ID, 0, c.Caller.Key, sure), d, c.Unlimited, rankOf(d.ID.Kind, i))
+	}
+	if !c.Money.Billed {
+		return
+	}
+	if c.Money.Balance {
+		s.balance = m.purse(kindBalance, c.Caller.User, 0, sure)
+		s.lockLater(s.balance)
+	}
+	if c.Money.Quota {
+		s.quota = m.purse(kindQuota, c.Caller.Key, c.Money.Label, sure)
+		s.lockLater(s.quota)
+	}
+}
+
+// build gives a new meter its windows.
+func (m *Memory) build(mt *meter) {
+	mt.mu.touched = m.clock.Mono()
+	if !mt.money() {
+		w := m.rules[mt.id.Kind]
+		mt.mu.qps, mt.mu.tpm = newQPS(w.QPS.rule()), newTPM(w.TPM.rule())
+	}
+}
+
+// noteRefusal counts the refusal against the key, for the cheap look.
+func (s *step) noteRefusal(now time.Duration) {
+	for i := range s.n {
+		if m := s.asks[i].m; m.id.Kind == Key {
+			m.noteRefusal(now)
+		}
+	}
+}
 
 // Inspect implements Limiter.
-func (m *Memory) Inspect(ctx context.Context, id ID) (Use, error) { panic("skeleton") }
+func (m *Memory) Inspect(_ context.Context, id ID) (Use, error) {
+	mt := m.index.find(m.index.hash(&id, 0), &id, 0)
+	if mt == nil {
+		return Use{}, nil
+	}
+	mt.mu.Lock()
+	defer mt.mu.Unlock()
+	now := m.clock.Mono()
+	q, t := &mt.mu.qps.short, &mt.mu.tpm.short
+	tokens := t.level(now, t.rate)
+	return Use{
+		QPS:         q.level(now, q.rate),
+		TPM:         tokens,
+		TPMHeld:     min(t.held, tokens),
+		Concurrency: mt.mu.open,
+	}, nil
+}
+
+// unrecorded is the journal of a limiter that was given none.
+type unrecorded struct{ ids atomic.Uint64 }
+
+func (u *unrecorded) Append(*llm.Entry) (uint64, error) { return 0, nil }
+func (u *unrecorded) NextID() uint64                    { return u.ids.Add(1) }

@@ -2,6 +2,9 @@ package limit
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -9,20 +12,92 @@ import (
 // Reservation is a handle on one open hold. It is a value: copying it is free, and a stale copy is inert. Exactly
 // one ending settles it, whichever comes first; every other call after that does nothing. Progress is reported as
 // it happens, so that any ending (a deferred Release, a panic, a Close, the sweep) charges what is truly owed.
-type Reservation struct{}
+// The zero Reservation is a stale one. Safe for concurrent use.
+type Reservation struct {
+	hold       *hold // the slot of the open table
+	generation uint64
+}
+
+// ErrEnded is Extend's answer to a stale handle: there is nothing left to extend.
+var ErrEnded = errors.New("the reservation has ended")
+
+const (
+	noteTokens = 256         // progress entries are this far apart,
+	noteEvery  = time.Second // or this long
+)
+
+// begin starts the story of a hold: nothing is sent, nothing is owed.
+func (h *hold) begin(c *Claim, now time.Duration) {
+	s := &c.step
+	h.key, h.money = c.Caller.Key, c.Money
+	h.balance, h.quota, h.amount = s.balance, s.quota, 0
+	h.granted = s.output
+	h.progress = progress{input: max(c.Input, 0)}
+	h.covered = h.progress.input + s.output
+	h.channel, h.layer, h.n = "", 0, 0
+	h.began, h.touched, h.notedAt = now, now, now
+	h.firstByte, h.noted = 0, 0
+	h.requests, h.tokens = Rate{}, Rate{}
+}
+
+// announce records the hold, with everything a crash can be settled from.
+func (m *Memory) announce(h *hold, c *Claim) error {
+	h.id = m.journal.NextID()
+	e := &h.entry
+	*e = c.Facts
+	h.atMS = m.clock.Wall().UnixMilli()
+	e.Kind, e.Status, e.ID, e.AtMS = llm.EntryReserve, llm.StatusOpen, h.id, h.atMS
+	e.OrgID, e.UserID, e.KeyID = c.Caller.Org, c.Caller.User, c.Caller.Key
+	e.Billed, e.Price, e.Held, e.Label = c.Money.Billed, c.Money.Price, h.amount, 0
+	if h.quota != nil {
+		e.Label = c.Money.Label
+	}
+	e.Usage = llm.Usage{InputTokens: h.progress.input}
+	var err error
+	h.seq, err = m.journal.Append(e)
+	return err
+}
+
+// sinceMS is how long after its admission an event came. Later entries are dated by it, so that the entries of one
+// request are in order whatever the wall clock does meanwhile.
+func (h *hold) sinceMS(at time.Duration) int64 { return int64((at - h.began) / time.Millisecond) }
 
 // ID is the ledger's number of the hold.
-func (r Reservation) ID() uint64 { panic("skeleton") }
+func (r Reservation) ID() uint64 {
+	if h := r.enter(stateBusy); h != nil {
+		defer h.leave()
+		return h.id
+	}
+	return 0
+}
 
 // Seq is the ledger entry of the hold: no byte may reach the client before it is acknowledged.
-func (r Reservation) Seq() uint64 { panic("skeleton") }
+func (r Reservation) Seq() uint64 {
+	if h := r.enter(stateBusy); h != nil {
+		defer h.leave()
+		return h.seq
+	}
+	return 0
+}
 
 // Granted is the output bound that was held, after clamping: the cap to send upstream.
-func (r Reservation) Granted() llm.Tokens { panic("skeleton") }
+func (r Reservation) Granted() llm.Tokens {
+	if h := r.enter(stateBusy); h != nil {
+		defer h.leave()
+		return h.granted
+	}
+	return 0
+}
 
 // Tightest is the QPS and the TPM dimension with the least left, for the rate headers: limit, remaining and
-// milliseconds until it is whole again. ok is false where nothing is limited.
-func (r Reservation) Tightest() (requests, tokens Rate) { panic("skeleton") }
+// milliseconds until it is whole again, as seen while everything was held. OK is false where nothing is limited.
+func (r Reservation) Tightest() (requests, tokens Rate) {
+	if h := r.enter(stateBusy); h != nil {
+		defer h.leave()
+		return h.requests, h.tokens
+	}
+	return Rate{}, Rate{}
+}
 
 // Rate is one pair of rate headers.
 type Rate struct {
@@ -33,34 +108,211 @@ type Rate struct {
 }
 
 // Sent records that an attempt through channel began to write: from here on the input is owed.
-func (r Reservation) Sent(channel string) { panic("skeleton") }
+func (r Reservation) Sent(channel string) {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return
+	}
+	defer h.leave()
+	h.progress.stage = max(h.progress.stage, stageSent)
+	h.channel = channel
+}
 
-// Refused records that the attempt ended without a first byte or with an upstream 4xx: nothing is owed again.
-func (r Reservation) Refused() { panic("skeleton") }
+// Refused records that the attempt ended without a first byte or with an upstream 4xx: nothing is owed again. Once
+// output has reached the client it does nothing: that cannot be unsaid.
+func (r Reservation) Refused() {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return
+	}
+	defer h.leave()
+	if p := &h.progress; p.relayed == 0 {
+		p.stage, p.usage, h.firstByte = stageUnsent, llm.Usage{}, 0
+	}
+}
 
 // Relayed records the output tokens passed to the client so far (a running total). What exceeds the hold is
 // posted into the present slot at once.
-func (r Reservation) Relayed(total llm.Tokens) { panic("skeleton") }
-
-// UsageKnown records the provider's own usage; it replaces estimates in any later ending.
-func (r Reservation) UsageKnown(u llm.Usage) { panic("skeleton") }
-
-// Answered records the HTTP status the client is told.
-func (r Reservation) Answered(status int) { panic("skeleton") }
-
-// Extend adds dimensions (an attempt's channel) and output (a top-up in mid-stream), all or nothing.
-func (r Reservation) Extend(ctx context.Context, dims []Dim, output llm.Tokens) (*Denial, error) {
-	panic("skeleton")
+func (r Reservation) Relayed(total llm.Tokens) {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return
+	}
+	defer h.leave()
+	now, p := h.owner.clock.Mono(), &h.progress
+	h.sawByte(now)
+	if total <= p.relayed {
+		return
+	}
+	p.relayed, p.stage = total, max(p.stage, stageRelayed)
+	if p.stage != stageKnown {
+		h.owe(now, llm.Usage{InputTokens: p.input, OutputTokens: total})
+	}
+	if total-h.noted >= noteTokens || now-h.notedAt >= noteEvery {
+		h.note(now)
+	}
 }
 
-// Shrink drops the dimensions added by the last Extend: the attempt failed and its channel is free again.
-func (r Reservation) Shrink() { panic("skeleton") }
+// note writes a progress entry. If the journal is down the next one tries again: a settlement needs none of them.
+func (h *hold) note(now time.Duration) {
+	h.entry = llm.Entry{Kind: llm.EntryProgress, ID: h.id, AtMS: h.atMS + h.sinceMS(now), Channel: h.channel,
+		Usage: llm.Usage{OutputTokens: h.progress.relayed}}
+	if _, err := h.owner.journal.Append(&h.entry); err == nil {
+		h.noted, h.notedAt = h.progress.relayed, now
+	}
+}
+
+// UsageKnown records the provider's own usage; it replaces estimates in any later ending.
+func (r Reservation) UsageKnown(u llm.Usage) {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return
+	}
+	defer h.leave()
+	now := h.owner.clock.Mono()
+	h.sawByte(now)
+	h.progress.stage, h.progress.usage = stageKnown, u
+	h.owe(now, u)
+}
+
+// Answered records the HTTP status the client is told.
+func (r Reservation) Answered(status int) {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return
+	}
+	defer h.leave()
+	h.progress.status = status
+	h.sawByte(h.owner.clock.Mono())
+}
+
+// sawByte notes the first sign of an answer, if anything was sent that can be answered.
+func (h *hold) sawByte(now time.Duration) {
+	h.touched = now
+	if h.firstByte == 0 && h.progress.stage >= stageSent {
+		h.firstByte = max(now, 1)
+	}
+}
+
+// owe posts what usage exceeds the hold by: tokens as debt into the slot of now, money onto what is held, so that
+// the next Reserve sees both.
+func (h *hold) owe(now time.Duration, u llm.Usage) {
+	if u.Total() > h.covered {
+		h.covered = u.Total()
+		for i := range h.n {
+			c := &h.charges[i]
+			c.m.mu.Lock()
+			c.postLocked(now, c.target(h.covered)-c.total)
+			c.m.mu.Unlock()
+		}
+	}
+	if !h.money.Billed || (h.balance == nil && h.quota == nil) {
+		return
+	}
+	if more := h.money.Price.Cost(u) - h.amount; more > 0 {
+		h.amount += more
+		for _, m := range [...]*meter{h.balance, h.quota} {
+			if m != nil {
+				m.mu.Lock()
+				m.mu.purse.held = llm.AddMicro(m.mu.purse.held, more)
+				m.mu.Unlock()
+			}
+		}
+	}
+}
+
+// Extend adds dimensions (an attempt's channel) and output (a top-up in mid-stream), all or nothing. A stale handle
+// is ErrEnded; more dimensions than fit are an error too.
+func (r Reservation) Extend(_ context.Context, dims []Dim, output llm.Tokens) (*Denial, error) {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return nil, ErrEnded
+	}
+	defer h.leave()
+	if h.n+len(dims) > maxCharges {
+		return nil, fmt.Errorf("a reservation has at most %d dimensions, not %d", maxCharges, h.n+len(dims))
+	}
+	return h.owner.extend(h, dims, max(output, 0))
+}
+
+// Shrink drops the dimensions added by the last Extend: the attempt failed and its channel is free again. The
+// request it counted there stays counted.
+func (r Reservation) Shrink() {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return
+	}
+	defer h.leave()
+	if h.layer == 0 {
+		return
+	}
+	now := h.owner.clock.Mono()
+	for h.n > 0 && h.charges[h.n-1].layer == h.layer {
+		h.n--
+		c := &h.charges[h.n]
+		c.m.mu.Lock()
+		c.endLocked(now, 0)
+		c.m.mu.Unlock()
+		c.m = nil
+	}
+	h.layer--
+}
 
 // Move hands the hold to another owner: the returned handle is live, r becomes inert.
-func (r Reservation) Move() Reservation { panic("skeleton") }
+func (r Reservation) Move() Reservation {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return Reservation{}
+	}
+	h.generation++
+	return h.open()
+}
 
 // Commit ends a complete answer. u is the provider's usage when reported, else the counted text.
-func (r Reservation) Commit(u llm.Usage, reported bool) Settlement { panic("skeleton") }
+func (r Reservation) Commit(u llm.Usage, reported bool) Settlement {
+	return r.end(ending{complete: true, usage: u, reported: reported})
+}
 
 // Release ends the hold at whatever progress it has; the net for every exit.
-func (r Reservation) Release() Settlement { panic("skeleton") }
+func (r Reservation) Release() Settlement { return r.end(ending{}) }
+
+// end settles, once: the journal first, then memory, so that no freed money is admitted again before the charge that
+// freed it stands in the log.
+func (r Reservation) end(e ending) Settlement {
+	h := r.enter(stateEnding)
+	if h == nil {
+		return Settlement{}
+	}
+	m, now := h.owner, h.owner.clock.Mono()
+	o := endings(h.progress, e)
+	s := Settlement{First: true, Status: o.status, Usage: o.usage}
+	if o.owed() && h.money.Billed {
+		s.Cost = h.money.Price.Cost(o.usage)
+	}
+	s.Seq = m.resolve(h, now, &s, o.estimated)
+	m.free(h, now, o.usage.Total(), s.Cost)
+	m.table.put(h)
+	return s
+}
+
+// resolve records the ending. The journal always takes one; were it not to, memory is charged all the same.
+func (m *Memory) resolve(h *hold, now time.Duration, s *Settlement, estimated bool) uint64 {
+	kind := llm.EntryVoid
+	if s.Status == llm.StatusFinalized || s.Status == llm.StatusPartial {
+		kind = llm.EntrySettle
+	}
+	h.entry = llm.Entry{
+		Kind: kind, ID: h.id, AtMS: h.atMS + h.sinceMS(now),
+		Status: s.Status, Usage: s.Usage, Cost: s.Cost, Estimated: estimated,
+		Channel: h.channel, HTTPStatus: int32(h.progress.status),
+		LatencyMS: h.sinceMS(now),
+	}
+	if h.firstByte > 0 {
+		h.entry.FirstMS = max(h.sinceMS(h.firstByte), 1)
+	}
+	seq, err := m.journal.Append(&h.entry)
+	if err != nil {
+		return 0
+	}
+	return seq
+}

@@ -1,0 +1,139 @@
+package limit
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+var benchPrice = llm.Price{Input: 2_000_000, CachedInput: 1_000_000, CacheWrite: 2_500_000, Output: 8_000_000}
+
+// benchClaim has n dimensions, none of which ever refuses, and money.
+func benchClaim(n int) *Claim {
+	c := &Claim{Caller: Caller{Org: 1, User: 2, Key: 3}, N: n, Input: 100, Output: 200}
+	ids := [...]ID{{Key, 3, ""}, {Model, 0, "gpt-4o-mini"}, {Global, 0, ""}, {User, 2, ""}, {Org, 1, ""},
+		{KeyModel, 3, "gpt-4o-mini"}, {EndUser, 1, "bob"}, {Custom, 1, "team-a"}}
+	for i := range n {
+		l := Limits{QPS: 1 << 40, TPM: 1 << 50, Concurrency: 1 << 20}
+		c.Dims[i] = Dim{ID: ids[i], Base: l, Effective: l}
+	}
+	c.Money = Money{Price: benchPrice, Billed: true, Balance: true, Quota: true, QuotaLimit: 1 << 60, Label: 202611}
+	return c
+}
+
+func benchReserveCommit(b *testing.B, n int) {
+	m := New(Options{}, llm.NewSystemClock(), nil)
+	defer m.Close()
+	m.LoadBalance(2, 1<<60)
+	c := benchClaim(n)
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		r, d, err := m.Reserve(ctx, c)
+		if d != nil || err != nil {
+			b.Fatal(d, err)
+		}
+		r.Sent("primary")
+		r.Commit(llm.Usage{InputTokens: 90, OutputTokens: 50}, true)
+	}
+}
+
+func BenchmarkReserveCommit(b *testing.B) {
+	for _, n := range []int{1, 3, 8} {
+		b.Run(strconv.Itoa(n)+"dims", func(b *testing.B) { benchReserveCommit(b, n) })
+	}
+}
+
+func BenchmarkReserveCommitParallel(b *testing.B) {
+	m := New(Options{}, llm.NewSystemClock(), nil)
+	defer m.Close()
+	m.LoadBalance(2, 1<<60)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		c := benchClaim(3)
+		for pb.Next() {
+			r, d, err := m.Reserve(context.Background(), c)
+			if d != nil || err != nil {
+				b.Fatal(d, err)
+			}
+			r.Commit(llm.Usage{InputTokens: 90, OutputTokens: 50}, true)
+		}
+	})
+}
+
+// BenchmarkRefuse is the answer a storm gets when the cheap look is off.
+func BenchmarkRefuse(b *testing.B) {
+	m := New(Options{}, llm.NewFakeClock(time.Unix(0, 0)), nil)
+	defer m.Close()
+	m.LoadBalance(2, 1<<60)
+	c := benchClaim(3)
+	c.Dims[0].Effective.QPS = 100
+	for range 100 {
+		if _, d, _ := m.Reserve(context.Background(), c); d != nil {
+			b.Fatal(d)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, d, _ := m.Reserve(context.Background(), c); d == nil {
+			b.Fatal("admitted")
+		}
+	}
+}
+
+func BenchmarkStorm(b *testing.B) {
+	m := New(Options{}, llm.NewFakeClock(time.Unix(0, 0)), nil)
+	defer m.Close()
+	m.LoadBalance(2, 1<<60)
+	c := benchClaim(1)
+	b.Run("calm", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			m.Storm(c.Dims[0].ID, 1)
+		}
+	})
+	c.Dims[0].Effective.QPS = 1
+	for range 40 {
+		if _, _, err := m.Reserve(context.Background(), c); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("storming", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if m.Storm(c.Dims[0].ID, 1) == nil {
+				b.Fatal("let through")
+			}
+		}
+	})
+}
+
+// BenchmarkSlidingLog is one gauge alone, as the exact log was measured before.
+func BenchmarkSlidingLog(b *testing.B) {
+	b.Run("allow", func(b *testing.B) {
+		g := newQPS(ruleSliding)
+		bd := g.boundOf(1_000, 1_000, 0)
+		now := time.Duration(0)
+		for b.Loop() {
+			now += 2 * time.Millisecond
+			if g.fits(now, bd, 1) {
+				g.charge(now, bd, 1, false)
+			}
+		}
+	})
+	b.Run("refuse", func(b *testing.B) {
+		g := newQPS(ruleSliding)
+		bd := g.boundOf(1_000, 1_000, 0)
+		for i := range 1000 {
+			g.charge(time.Duration(i)*time.Microsecond, bd, 1, false)
+		}
+		for b.Loop() {
+			if g.fits(time.Millisecond, bd, 1) {
+				b.Fatal("admitted")
+			}
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package limit
+
+import "github.com/weir-gateway/weir/core/llm"
+
+// extend is Reserve for a hold that is already open: the same step, over its present meters when there is output to
+// add, and over new dimensions.
+func (m *Memory) extend(h *hold, dims []Dim, output llm.Tokens) (*Denial, error) {
+	var s step
+	for sure := false; ; sure = true {
+		if err := m.gatherMore(&s, h, dims, output, sure); err != nil {
+			return nil, err
+		}
+		if s.lock() {
+			break
+		}
+	}
+	now := m.clock.Mono()
+	var d Denial
+	if !s.decideLocked(now, &h.money, &d) {
+		s.unlock()
+		return &d, nil
+	}
+	if len(dims) > 0 {
+		h.layer++
+	}
+	s.chargeLocked(now, h, h.layer)
+	s.unlock()
+	h.granted += output
+	h.covered = max(h.covered, h.progress.input+h.granted)
+	h.touched = now
+	return nil, nil
+}
+
+// gatherMore fills the step of an Extend. A dimension that is held already is not asked again.
+func (m *Memory) gatherMore(s *step, h *hold, dims []Dim, output llm.Tokens, sure bool) error {
+	s.reset()
+	s.amount, s.least = 0, 0
+	tokens := max(h.covered, h.progress.input+h.granted+output)
+	if output > 0 {
+		s.topUp(h, tokens)
+	}
+	first := s.n
+	for i := range dims {
+		d := &dims[i]
+		if err := d.check(); err != nil {
+			return err
+		}
+		if mt := m.index.get(&d.ID, 0, h.key, sure); !h.holds(mt) {
+			s.want(mt, d, false, rankOf(d.ID.Kind, i))
+		}
+	}
+	for i := first; i < s.n; i++ {
+		s.asks[i].tokens = scaleUp(int64(tokens), s.asks[i].cost)
+	}
+	return nil
+}
+
+// topUp asks every meter that is held for what is missing to tokens, and the money for what that costs.
+func (s *step) topUp(h *hold, tokens llm.Tokens) {
+	for i := range h.n {
+		c := &h.charges[i]
+		if more := c.target(tokens) - c.total; more > 0 {
+			s.asks[s.n] = ask{m: c.m, tpm: c.tpm, cost: c.cost, rank: rankOf(c.m.id.Kind, i), loose: c.loose,
+				tokens: more, held: uint8(i + 1)}
+			s.n++
+			s.lockLater(c.m)
+		}
+	}
+	if !h.money.Billed {
+		return
+	}
+	s.amount = max(h.money.Price.Hold(h.progress.input, tokens-h.progress.input)-h.amount, 0)
+	s.least = s.amount
+	s.balance, s.quota = h.balance, h.quota
+	for _, mt := range [...]*meter{s.balance, s.quota} {
+		if mt != nil {
+			s.lockLater(mt)
+		}
+	}
+}
+
+func (h *hold) holds(m *meter) bool {
+	for i := range h.n {
+		if h.charges[i].m == m {
+			return true
+		}
+	}
+	return false
+}

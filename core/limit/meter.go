@@ -1,0 +1,111 @@
+package limit
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// The pseudo-kinds under which money meters stand in the index; outside the policy ABI's numbers in use.
+const (
+	kindBalance Kind = 253 // Scope: user
+	kindQuota   Kind = 254 // Scope: key; label: the period
+)
+
+// meter holds what one dimension, one user's balance or one key's period uses. One mutex guards all of it, so a
+// request sees requests, tokens and concurrency of one instant. Limits are not here: they come with the request.
+type meter struct {
+	seq   uint64 // creation number: the lock order
+	hash  uint64
+	id    ID
+	label int32
+	owner uint64                // key whose cap of client-chosen ids this meter counts against
+	next  atomic.Pointer[meter] // chain of the index
+	storm atomic.Uint64         // see storm.go
+
+	mu struct {
+		sync.Mutex
+		dead    bool          // swept: look the id up again
+		touched time.Duration // last use
+		open    int64         // open reservations: the concurrency
+		qps     gauge
+		tpm     gauge
+		purse   purse
+	}
+}
+
+// purse is money. For a balance settled is what the user owns, for a quota what the key has used.
+type purse struct {
+	settled, held llm.Micro
+}
+
+// available is what a balance can still promise.
+func (p *purse) available() llm.Micro { return llm.AddMicro(p.settled, -p.held) }
+
+// money reports a meter that windows do not apply to.
+func (m *meter) money() bool { return m.id.Kind == kindBalance || m.id.Kind == kindQuota }
+
+// freshLocked tells whether forgetting the meter would change no answer.
+func (m *meter) freshLocked(now time.Duration) bool {
+	mu := &m.mu
+	if mu.open > 0 || mu.purse != (purse{}) {
+		return false
+	}
+	return mu.qps.idle(now) && mu.tpm.idle(now)
+}
+
+// charge is what one reservation holds on one meter.
+type charge struct {
+	m     *meter
+	tpm   bound
+	cost  uint32 // 1/1000 of the tokens
+	layer uint8  // 0: of the claim; n: of the n-th Extend, dropped by Shrink
+	loose bool   // charged, never refuses
+	total int64  // tokens posted, weighted
+	first post   // the hold of admission
+	last  post   // the newest of what came after: top-ups and overrun
+	qps   post   // only taken back when the backend fails within Reserve
+
+	qpsRate int64
+}
+
+// postLocked charges more tokens into the slot of now. What the previous slot got stays spent.
+func (c *charge) postLocked(now time.Duration, n int64) {
+	if n <= 0 {
+		return
+	}
+	g := &c.m.mu.tpm
+	p := g.charge(now, c.tpm, n, true)
+	c.total = plus(c.total, n)
+	if c.last.n > 0 && c.last.short == p.short {
+		c.last.n += n
+		return
+	}
+	g.unhold(now, c.tpm.rate, c.last)
+	c.last = p
+}
+
+// endLocked settles the charge at target tokens: what was posted above goes back to where it is, newest first, if
+// those slots live; what is missing is charged to now.
+func (c *charge) endLocked(now time.Duration, target int64) {
+	g, rate := &c.m.mu.tpm, c.tpm.rate
+	if target > c.total {
+		g.charge(now, c.tpm, target-c.total, false)
+	}
+	g.unhold(now, rate, c.first)
+	g.unhold(now, rate, c.last)
+	if back := c.total - target; back > 0 {
+		late := min(back, c.last.n)
+		if late > 0 {
+			g.giveBack(now, rate, c.last, late)
+		}
+		g.giveBack(now, rate, c.first, min(back-late, c.first.n))
+	}
+	c.m.mu.open--
+	c.m.mu.touched = now
+}
+
+// target is what tokens weigh on this meter.
+func (c *charge) target(tokens llm.Tokens) int64 { return scaleUp(int64(tokens), c.cost) }

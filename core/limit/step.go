@@ -1,0 +1,277 @@
+package limit
+
+import (
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+const (
+	maxCharges = MaxDims + 4 // a claim's dimensions and those of the attempt's channel
+	minOutput  = 16          // output tokens below which a cut is worse than a refusal
+)
+
+// ask is one dimension of a step, resolved to its meter: what is tested there and what is charged.
+type ask struct {
+	m           *meter
+	qps, tpm    bound
+	concurrency int64
+	tokens      int64 // weighted
+	cost        uint32
+	rank        uint8 // order of reporting
+	loose       bool  // charged, never refuses
+	shadow      bool  // loose, and a would-refuse is reported
+	held        uint8 // 1 + index of the charge a top-up adds to; 0: a new charge, which spends a request too
+}
+
+// step is one atomic step over up to maxCharges dimensions, a balance and a quota. It lives in the claim, so that it
+// needs no memory of its own.
+type step struct {
+	asks  [maxCharges]ask
+	n     int
+	locks [maxCharges + 2]*meter // in order of creation
+	nlock int
+
+	balance, quota *meter
+	output         llm.Tokens // granted
+	amount         llm.Micro  // to hold
+	least          llm.Micro  // what a refusal for balance says is required
+}
+
+func (s *step) reset() { s.n, s.nlock, s.balance, s.quota = 0, 0, nil, nil }
+
+// want adds one dimension. The same meter twice is one ask with the strictest of both limits.
+func (s *step) want(m *meter, d *Dim, loose bool, rank uint8) {
+	a := ask{
+		m:           m,
+		qps:         m.mu.qps.boundOf(d.Effective.QPS, d.Base.QPS, d.Burst), // rules never change: no lock
+		tpm:         m.mu.tpm.boundOf(d.Effective.TPM, d.Base.TPM, d.Burst),
+		concurrency: d.Effective.Concurrency,
+		cost:        permille(d.Cost),
+		rank:        rank,
+		loose:       loose || d.CountOnly || d.Shadow,
+		shadow:      d.Shadow && !loose,
+	}
+	for i := range s.n {
+		if s.asks[i].m == m {
+			s.asks[i].merge(&a)
+			return
+		}
+	}
+	s.asks[s.n] = a
+	s.n++
+	s.lockLater(m)
+}
+
+func permille(v uint32) uint32 {
+	if v == 0 {
+		return 1000
+	}
+	return v
+}
+
+// merge makes a the stricter of a and b. What never refuses is looser than any limit.
+func (a *ask) merge(b *ask) {
+	cost, rank := max(a.cost, b.cost), min(a.rank, b.rank)
+	switch {
+	case a.loose && !b.loose:
+		*a = *b
+	case a.loose == b.loose:
+		a.qps, a.tpm = a.qps.stricter(b.qps), a.tpm.stricter(b.tpm)
+		a.concurrency = tighter(a.concurrency, b.concurrency)
+		a.shadow = a.shadow || b.shadow
+	}
+	a.cost, a.rank = cost, rank
+}
+
+func (b bound) stricter(o bound) bound {
+	return bound{tighter(b.limit, o.limit), tighter(b.most, o.most), tighter(b.ten, o.ten), tighter(b.rate, o.rate)}
+}
+
+// tighter is the smaller of two limits of which 0 is none.
+func tighter(a, b int64) int64 {
+	if a == 0 || (b != 0 && b < a) {
+		return b
+	}
+	return a
+}
+
+// lockLater keeps the meters to lock in the order of their creation.
+func (s *step) lockLater(m *meter) {
+	i := s.nlock
+	for ; i > 0 && s.locks[i-1].seq > m.seq; i-- {
+		s.locks[i] = s.locks[i-1]
+	}
+	s.locks[i] = m
+	s.nlock++
+}
+
+// lock takes all meters, or none when one of them was swept meanwhile.
+func (s *step) lock() bool {
+	dead := false
+	for _, m := range s.locks[:s.nlock] {
+		m.mu.Lock()
+		dead = dead || m.mu.dead
+	}
+	if dead {
+		s.unlock()
+	}
+	return !dead
+}
+
+func (s *step) unlock() {
+	for _, m := range s.locks[:s.nlock] {
+		m.mu.Unlock()
+	}
+}
+
+// grantLocked fixes the output and the money of a new claim. Output that the body did not cap gives way to what the
+// smallest TPM limit can hold and to what the balance can pay, as long as minOutput remains.
+func (s *step) grantLocked(c *Claim, input, output llm.Tokens) {
+	mon := &c.Money
+	floor := min(output, minOutput)
+	if c.SoftOutput {
+		for i := range s.n {
+			a := &s.asks[i]
+			if a.loose || a.tpm.most == 0 {
+				continue
+			}
+			if fit := llm.Tokens(fitting(a.tpm.most, a.cost)) - input; fit >= floor {
+				output = min(output, fit)
+			}
+		}
+	}
+	s.amount, s.least = 0, 0
+	if mon.Billed {
+		s.amount = mon.Price.Hold(input, output)
+		s.least = s.amount
+	}
+	if s.balance != nil && c.SoftOutput {
+		s.least = mon.Price.Hold(input, min(output, floor))
+		room := llm.AddMicro(s.balance.mu.purse.available(), mon.Overdraft)
+		if s.amount > room && s.least <= room {
+			output = min(output, mon.Price.OutputFor(room, input))
+			s.amount = mon.Price.Hold(input, output)
+		}
+	}
+	s.output = output
+	total := plus(int64(input), int64(output))
+	for i := range s.n {
+		s.asks[i].tokens = scaleUp(total, s.asks[i].cost)
+	}
+}
+
+// decideLocked tests everything at once and reports the first refusal of the order in verdict. It changes nothing.
+func (s *step) decideLocked(now time.Duration, mon *Money, d *Denial) bool {
+	v := verdict{denial: d}
+	s.decideMoneyLocked(mon, &v)
+	for i := range s.n {
+		if a := &s.asks[i]; !a.loose {
+			a.decideLocked(now, &v)
+		}
+	}
+	return v.admit()
+}
+
+// decideMoneyLocked tests balance and quota. Paying nothing needs no balance and no quota; a quota of 0 refuses all.
+func (s *step) decideMoneyLocked(mon *Money, v *verdict) {
+	if s.balance != nil && s.amount > 0 {
+		have := s.balance.mu.purse.available()
+		if s.amount > llm.AddMicro(have, mon.Overdraft) {
+			v.refuse(rankBalance, 0, Denial{Axis: AxisBalance, Required: s.least, Available: have,
+				Current: int64(have), Requested: int64(s.least)})
+		}
+	}
+	if s.quota == nil {
+		return
+	}
+	p := s.quota.mu.purse
+	over := s.amount > 0 && llm.AddMicro(llm.AddMicro(p.settled, p.held), s.amount) > mon.QuotaLimit
+	if over || mon.QuotaLimit <= 0 {
+		v.refuse(rankQuota, 0, Denial{Axis: AxisQuota, Limit: int64(mon.QuotaLimit), Used: p.settled, Held: p.held,
+			Current: int64(llm.AddMicro(p.settled, p.held)), Requested: int64(s.amount), ResetsAt: mon.ResetsAt})
+	}
+}
+
+// overLocked tells which of the dimension's meters refuse.
+func (a *ask) overLocked(now time.Duration) (concurrency, qps, tpm bool) {
+	mu := &a.m.mu
+	if a.held == 0 {
+		concurrency = a.concurrency > 0 && mu.open >= a.concurrency
+		qps = !mu.qps.fits(now, a.qps, 1)
+	}
+	return concurrency, qps, !mu.tpm.fits(now, a.tpm, a.tokens)
+}
+
+func (a *ask) decideLocked(now time.Duration, v *verdict) {
+	concurrency, qps, tpm := a.overLocked(now)
+	if concurrency {
+		v.refuse(rankConcurrency+int(a.rank), concurrencyHint, Denial{Axis: AxisConcurrency, ID: a.m.id,
+			Limit: a.concurrency, Current: a.m.mu.open, Requested: 1})
+	}
+	if qps {
+		limit, current, wait := a.m.mu.qps.overrun(now, a.qps, 1)
+		v.refuse(rankQPS+int(a.rank), wait, Denial{Axis: AxisQPS, ID: a.m.id,
+			Limit: limit, Current: current, Requested: 1})
+	}
+	if tpm {
+		limit, current, wait := a.m.mu.tpm.overrun(now, a.tpm, a.tokens)
+		d := Denial{Axis: AxisTPM, ID: a.m.id, Limit: limit, Current: current, Requested: a.tokens,
+			TooLarge: a.tokens > a.tpm.most}
+		if d.TooLarge {
+			v.refuse(rankTooLarge+int(a.rank), wait, d)
+		} else {
+			v.refuse(rankTPM+int(a.rank), wait, d)
+		}
+	}
+}
+
+// shadowLocked lists the shadow dimensions that would have refused.
+func (s *step) shadowLocked(now time.Duration, out []ID) []ID {
+	for i := range s.n {
+		if a := &s.asks[i]; a.shadow {
+			if c, q, t := a.overLocked(now); c || q || t {
+				out = append(out, a.m.id)
+			}
+		}
+	}
+	return out
+}
+
+// chargeLocked holds everything in h. It cannot fail.
+func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
+	for i := range s.n {
+		a := &s.asks[i]
+		mu := &a.m.mu
+		mu.touched = now
+		if a.held > 0 {
+			h.charges[a.held-1].postLocked(now, a.tokens)
+		} else {
+			mu.open++
+			h.charges[h.n] = charge{m: a.m, tpm: a.tpm, cost: a.cost, layer: layer, loose: a.loose, total: a.tokens, qpsRate: a.qps.rate,
+				qps: mu.qps.charge(now, a.qps, 1, false), first: mu.tpm.charge(now, a.tpm, a.tokens, true)}
+			h.n++
+		}
+		if !a.loose {
+			h.requests.tighten(now, &mu.qps, a.qps)
+			h.tokens.tighten(now, &mu.tpm, a.tpm)
+		}
+	}
+	for _, m := range [...]*meter{s.balance, s.quota} {
+		if m != nil {
+			m.mu.purse.held = llm.AddMicro(m.mu.purse.held, s.amount)
+			m.mu.touched = now
+		}
+	}
+	h.amount = llm.AddMicro(h.amount, s.amount)
+}
+
+// tighten keeps the rate with the least left.
+func (r *Rate) tighten(now time.Duration, g *gauge, b bound) {
+	if b.most == 0 {
+		return
+	}
+	if left := g.left(now, b); !r.OK || left < r.Remaining {
+		*r = Rate{OK: true, Limit: b.most, Remaining: left, ResetMS: ceilMS(g.whole(now, b.rate))}
+	}
+}

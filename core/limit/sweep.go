@@ -1,0 +1,98 @@
+package limit
+
+import (
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+const (
+	sweepEvery = 5 * time.Second
+	idleAfter  = time.Minute // a meter this long unused goes, if it is as good as fresh
+	leakAfter  = time.Hour   // a reservation this long without a call has lost its owner
+)
+
+// sweepUntilStopped is the limiter's one goroutine; Close waits for it.
+func (m *Memory) sweepUntilStopped() {
+	defer m.done.Done()
+	t := time.NewTicker(sweepEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-t.C:
+			m.sweep()
+		}
+	}
+}
+
+// sweep drops idle meters and ends leaked reservations by the same rule as any other ending.
+func (m *Memory) sweep() {
+	now := m.clock.Mono()
+	m.index.sweep(now, idleAfter)
+	for _, h := range m.table.holds() {
+		h.releaseLeaked(now)
+	}
+}
+
+// releaseLeaked ends a hold that nobody has called for leakAfter. The handle it uses is of the generation it looked
+// at, so a slot that is freed and used again meanwhile is left alone.
+func (h *hold) releaseLeaked(now time.Duration) {
+	w := h.word.Load()
+	if w&(1<<stateBits-1) != stateOpen {
+		return
+	}
+	r := Reservation{hold: h, generation: w >> stateBits}
+	if r.enter(stateBusy) == nil {
+		return
+	}
+	leaked := now-h.touched >= leakAfter
+	h.leave()
+	if leaked {
+		r.Release()
+	}
+}
+
+// free gives memory back what the ending does not cost: each charge is settled at tokens, the money at cost.
+func (m *Memory) free(h *hold, now time.Duration, tokens llm.Tokens, cost llm.Micro) {
+	for i := range h.n {
+		c := &h.charges[i]
+		c.m.mu.Lock()
+		c.endLocked(now, c.target(tokens))
+		c.m.mu.Unlock()
+	}
+	h.payLocking(now, cost)
+}
+
+// payLocking ends the hold on balance and quota and moves cost.
+func (h *hold) payLocking(now time.Duration, cost llm.Micro) {
+	if b := h.balance; b != nil {
+		b.mu.Lock()
+		b.mu.purse.held -= h.amount
+		b.mu.purse.settled = llm.AddMicro(b.mu.purse.settled, -cost)
+		b.mu.touched = now
+		b.mu.Unlock()
+	}
+	if q := h.quota; q != nil {
+		q.mu.Lock()
+		q.mu.purse.held -= h.amount
+		q.mu.purse.settled = llm.AddMicro(q.mu.purse.settled, cost)
+		q.mu.touched = now
+		q.mu.Unlock()
+	}
+}
+
+// takeBack undoes a hold that the journal did not take: it was never announced, so not even its requests count.
+func (m *Memory) takeBack(h *hold) {
+	now := m.clock.Mono()
+	for i := range h.n {
+		c := &h.charges[i]
+		c.m.mu.Lock()
+		c.m.mu.qps.giveBack(now, c.qpsRate, c.qps, c.qps.n)
+		c.endLocked(now, 0)
+		c.m.mu.Unlock()
+	}
+	h.payLocking(now, 0)
+	m.table.put(h)
+}
