@@ -1,0 +1,261 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// The wire form of an entry, version 1: version, kind, a mask of the fields that are not zero (4 bytes), then
+// those fields in the order of coder.fields: numbers as zig-zag varints, strings with their length before them.
+// One walk over the fields both writes and reads, so that the two cannot disagree.
+//
+// A chunk is: version, first sequence, number of entries, start of the tail, then the entries. An ending is
+// followed by the reserve it ends, so that a usage record is read in one place.
+const (
+	codecVersion = 1
+	entryHead    = 6
+	maxString    = 4 << 10
+)
+
+var (
+	errShort    = errors.New("the value ends too early")
+	errVersion  = errors.New("written by a newer version")
+	errMalform  = errors.New("malformed entry")
+	errTrailing = errors.New("bytes after the end")
+)
+
+// coder walks the fields of an entry in one direction: writing to buf, or reading from its start.
+type coder struct {
+	buf     []byte
+	mask    uint32
+	bit     uint32
+	reading bool
+	err     error
+}
+
+// appendEntry appends the wire form of e to b.
+func appendEntry(b []byte, e *llm.Entry) []byte {
+	at := len(b)
+	c := coder{buf: append(b, codecVersion, byte(e.Kind), 0, 0, 0, 0), bit: 1}
+	c.fields(e)
+	binary.LittleEndian.PutUint32(c.buf[at+2:], c.mask)
+	return c.buf
+}
+
+// readEntry decodes one entry from the start of b and gives what follows it. It never panics.
+func readEntry(b []byte, e *llm.Entry) (rest []byte, err error) {
+	if len(b) < entryHead {
+		return nil, errShort
+	}
+	if b[0] != codecVersion {
+		return nil, errVersion
+	}
+	*e = llm.Entry{Kind: llm.EntryKind(b[1])}
+	if e.Kind < llm.EntryReserve || e.Kind > llm.EntryCredit {
+		return nil, errMalform
+	}
+	c := coder{buf: b[entryHead:], mask: binary.LittleEndian.Uint32(b[2:]), bit: 1, reading: true}
+	c.fields(e)
+	if c.err == nil && c.mask >= c.bit {
+		c.err = errVersion // a field this version does not know
+	}
+	return c.buf, c.err
+}
+
+// fields is the order of the wire. New fields go to the end.
+func (c *coder) fields(e *llm.Entry) {
+	flag(c, &e.Stream)
+	flag(c, &e.Estimated)
+	flag(c, &e.Billed)
+	number(c, &e.Endpoint)
+	number(c, &e.Status)
+	number(c, &e.ID)
+	number(c, &e.RequestID)
+	number(c, &e.AtMS)
+	number(c, &e.OrgID)
+	number(c, &e.UserID)
+	number(c, &e.KeyID)
+	number(c, &e.Label)
+	text(c, &e.Model)
+	text(c, &e.Channel)
+	number(c, &e.Price.Input)
+	number(c, &e.Price.CachedInput)
+	number(c, &e.Price.CacheWrite)
+	number(c, &e.Price.Output)
+	number(c, &e.Price.Request)
+	number(c, &e.Held)
+	number(c, &e.Cost)
+	number(c, &e.Usage.InputTokens)
+	number(c, &e.Usage.CachedInputTokens)
+	number(c, &e.Usage.CacheWriteTokens)
+	number(c, &e.Usage.OutputTokens)
+	number(c, &e.HTTPStatus)
+	number(c, &e.LatencyMS)
+	number(c, &e.FirstMS)
+}
+
+// present moves to the next field and reports whether it is to be read.
+func (c *coder) present() bool {
+	bit := c.bit
+	c.bit <<= 1
+	return c.mask&bit != 0 && c.err == nil
+}
+
+// mark moves to the next field and notes whether it is written.
+func (c *coder) mark(set bool) bool {
+	if set {
+		c.mask |= c.bit
+	}
+	c.bit <<= 1
+	return set
+}
+
+func flag(c *coder, p *bool) {
+	if c.reading {
+		*p = c.present()
+	} else {
+		c.mark(*p)
+	}
+}
+
+func number[T ~uint8 | ~int32 | ~int64 | ~uint64](c *coder, p *T) {
+	if !c.reading {
+		if c.mark(*p != 0) {
+			c.buf = binary.AppendVarint(c.buf, int64(*p))
+		}
+		return
+	}
+	if !c.present() {
+		return
+	}
+	v := c.varint()
+	if *p = T(v); int64(*p) != v {
+		c.err = errMalform
+	}
+}
+
+func text(c *coder, p *string) {
+	if !c.reading {
+		if c.mark(*p != "") {
+			s := (*p)[:min(len(*p), maxString)]
+			c.buf = append(binary.AppendVarint(c.buf, int64(len(s))), s...)
+		}
+		return
+	}
+	if !c.present() {
+		return
+	}
+	n := c.varint()
+	if c.err != nil || n < 0 || n > maxString || n > int64(len(c.buf)) {
+		c.err = errShort
+		return
+	}
+	*p, c.buf = string(c.buf[:n]), c.buf[n:]
+}
+
+func (c *coder) varint() int64 {
+	v, n := binary.Varint(c.buf)
+	if n <= 0 {
+		c.err = errShort
+		return 0
+	}
+	c.buf = c.buf[n:]
+	return v
+}
+
+// chunkHead is what precedes the entries of a chunk.
+type chunkHead struct {
+	first uint64 // sequence of the first entry
+	count uint64
+	tail  uint64 // chunk from which a restart must read the log
+}
+
+func appendChunkHead(b []byte, h chunkHead) []byte {
+	b = append(b, codecVersion)
+	b = binary.AppendUvarint(b, h.first)
+	b = binary.AppendUvarint(b, h.count)
+	return binary.AppendUvarint(b, h.tail)
+}
+
+func readChunkHead(b []byte) (h chunkHead, rest []byte, err error) {
+	if len(b) == 0 {
+		return h, nil, errShort
+	}
+	if b[0] != codecVersion {
+		return h, nil, errVersion
+	}
+	b = b[1:]
+	for _, p := range []*uint64{&h.first, &h.count, &h.tail} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return h, nil, errShort
+		}
+		*p, b = v, b[n:]
+	}
+	return h, b, nil
+}
+
+// appendPair appends an entry and, for an ending, the reserve it ends.
+func appendPair(b []byte, e, reserve *llm.Entry) []byte {
+	b = appendEntry(b, e)
+	if ends(e.Kind) {
+		b = appendEntry(b, reserve)
+	}
+	return b
+}
+
+// readChunk decodes a chunk and visits its entries in order; reserve is set for endings. The entries are reused
+// between visits.
+func readChunk(b []byte, visit func(i int, e, reserve *llm.Entry) error) (chunkHead, error) {
+	h, b, err := readChunkHead(b)
+	if err != nil {
+		return h, err
+	}
+	var e, r llm.Entry
+	for i := range h.count {
+		if b, err = readEntry(b, &e); err != nil {
+			return h, err
+		}
+		reserve := &r
+		if !ends(e.Kind) {
+			reserve = nil
+		} else if b, err = readEntry(b, reserve); err != nil {
+			return h, err
+		}
+		if err = visit(int(i), &e, reserve); err != nil {
+			return h, err
+		}
+	}
+	if len(b) != 0 {
+		return h, errTrailing
+	}
+	return h, nil
+}
+
+func ends(k llm.EntryKind) bool { return k == llm.EntrySettle || k == llm.EntryVoid }
+
+// The small values: totals and numbers.
+
+func putNumbers(n ...int64) []byte {
+	b := []byte{codecVersion}
+	for _, v := range n {
+		b = binary.AppendVarint(b, v)
+	}
+	return b
+}
+
+func getNumbers(b []byte, n ...*int64) error {
+	if len(b) == 0 || b[0] != codecVersion {
+		return errVersion
+	}
+	c := coder{buf: b[1:]}
+	for _, p := range n {
+		*p = c.varint()
+	}
+	if c.err == nil && len(c.buf) != 0 {
+		c.err = errTrailing
+	}
+	return c.err
+}

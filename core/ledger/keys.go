@@ -1,0 +1,102 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// The key space. The first byte says what a key holds; numbers are big-endian, so that the order of keys is the
+// order of numbers.
+//
+//	l <first sequence>            a chunk of the log
+//	t <unix second> <chunk>       that chunk has endings of that second
+//	o <reservation>               an open reservation whose newest statement is older than the tail
+//	u <user>                      credits, posted
+//	q <key> <label>               used
+//	d <kind> 0 <id>               a document or its tombstone
+//	n <kind>                      the next free document number
+//	a <sequence>                  an audit line
+//	i <idempotency key>           the stored answer
+//	m "epoch"                     how often the ledger was opened
+const (
+	keyLog     = 'l'
+	keyTime    = 't'
+	keyOpen    = 'o'
+	keyUser    = 'u'
+	keyQuota   = 'q'
+	keyDoc     = 'd'
+	keyNumber  = 'n'
+	keyAudit   = 'a'
+	keyAnswer  = 'i'
+	epochKey   = "mepoch"
+	idNumber   = 1 // tag of a document id that is a number
+	idText     = 2
+	maxKeyText = 512 // bytes of a document kind, id or idempotency key
+)
+
+func numKey(kind byte, n ...uint64) []byte {
+	k := make([]byte, 1, 1+8*len(n))
+	k[0] = kind
+	for _, v := range n {
+		k = binary.BigEndian.AppendUint64(k, v)
+	}
+	return k
+}
+
+func quotaKey(q quotaID) []byte {
+	return binary.BigEndian.AppendUint32(numKey(keyQuota, q.key), uint32(q.label))
+}
+
+// quotaOf undoes quotaKey.
+func quotaOf(key []byte) (quotaID, bool) {
+	if len(key) != 1+8+4 {
+		return quotaID{}, false
+	}
+	return quotaID{binary.BigEndian.Uint64(key[1:]), int32(binary.BigEndian.Uint32(key[9:]))}, true
+}
+
+func textKey(kind byte, text string) []byte { return append([]byte{kind}, text...) }
+
+// docPrefix is the start of every document of a kind.
+func docPrefix(kind string) []byte { return append(textKey(keyDoc, kind), 0) }
+
+// docKey sorts numeric ids by value and before all others.
+func docKey(kind, id string) []byte {
+	k := docPrefix(kind)
+	if n, ok := docNumber(id); ok {
+		return binary.BigEndian.AppendUint64(append(k, idNumber), n)
+	}
+	return append(append(k, idText), id...)
+}
+
+// docNumber reports whether id is the canonical decimal form of a number.
+func docNumber(id string) (uint64, bool) {
+	n, err := strconv.ParseUint(id, 10, 64)
+	return n, err == nil && strconv.FormatUint(n, 10) == id
+}
+
+// docID undoes docKey.
+func docID(kind string, key []byte) (string, bool) {
+	rest := key[min(len(key), 1+len(kind)+1):]
+	switch {
+	case len(rest) == 9 && rest[0] == idNumber:
+		return strconv.FormatUint(binary.BigEndian.Uint64(rest[1:]), 10), true
+	case len(rest) >= 1 && rest[0] == idText:
+		return string(rest[1:]), true
+	}
+	return "", false
+}
+
+// keyNum reads the n-th number of a key made by numKey.
+func keyNum(key []byte, n int) (uint64, bool) {
+	if len(key) < 1+8*(n+1) {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key[1+8*n:]), true
+}
+
+func corrupt(key []byte, what string) error {
+	return llm.Errorf(llm.KindInternal, "the store is damaged: key %q: %s", key, what)
+}

@@ -1,0 +1,414 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// owner is the only writer of the store. Everything in it belongs to its goroutine.
+type owner struct {
+	l     *Ledger
+	books *books // what the store holds
+	sheet *books // what the group at hand would change
+
+	log    uint64      // sequence of the next entry of the log
+	recent []statement // reserves and progress within the tail, oldest first
+	audit  auditHead
+	// expiredMS is when old answers were last looked for.
+	expiredMS int64
+	// orphans are reserves whose write failed and whose ending has not come yet. An ending that charges brings its
+	// reserve into the log with it, so that the log agrees with the limiter; one that does not, vanishes.
+	orphans map[uint64]llm.Entry
+	// scrub is what the keys of failed batches were before; the next batch begins with it.
+	scrub map[string][]byte
+
+	group group // the one being written
+	spare []item
+}
+
+// statement says that a reservation said something new in a chunk.
+type statement struct{ id, chunk uint64 }
+
+// group is a batch in the making. It is reused.
+type group struct {
+	outcome []error // per item; nil: written
+	body    []byte  // entries of the chunk
+	head    chunkHead
+	batch   []Write
+	said    []statement
+	passed  int             // statements of recent that leave the tail
+	adopted []uint64        // orphans whose ending this group decides
+	saved   []uint64        // reservations that get a key of their own
+	seconds map[uint64]bool // unix seconds that have endings in this chunk
+	changes int             // puts in this group: at most one, to keep a batch within what stores take
+	numbers map[string]uint64
+	olds    map[string][]byte // documents before this group
+	audit   auditHead
+}
+
+func newOwner(l *Ledger) *owner {
+	o := &owner{l: l, books: newBooks(nil), orphans: map[uint64]llm.Entry{},
+		scrub: map[string][]byte{}, log: 1}
+	o.sheet = newBooks(o.books)
+	o.group.seconds = map[uint64]bool{}
+	o.group.numbers = map[string]uint64{}
+	o.group.olds = map[string][]byte{}
+	return o
+}
+
+// run writes groups until the ledger is closed and the queue is empty.
+func (o *owner) run() {
+	defer o.l.running.Done()
+	for {
+		items, first := o.l.queue.take(o.spare)
+		if len(items) > 0 {
+			o.drain(items, first)
+			clear(items)
+			o.spare = items[:0]
+			if cap(items) > 2*o.l.o.QueueEntries {
+				o.spare = nil // grown by a storm of endings
+			}
+			continue
+		}
+		o.spare = items
+		select {
+		case <-o.l.queue.wake:
+		case <-o.l.stop:
+			if o.l.queue.empty() {
+				return
+			}
+		}
+	}
+}
+
+// drain writes items in groups.
+func (o *owner) drain(items []item, first uint64) {
+	for len(items) > 0 {
+		n := o.write(items, first)
+		items, first = items[n:], first+uint64(n)
+	}
+}
+
+// write brings the first group of items into the store and acknowledges it. On failure the reserves and changes
+// of everything that waits are told so at once, and the rest is tried again until it is written.
+func (o *owner) write(items []item, first uint64) int {
+	for attempt := 0; ; attempt++ {
+		n := o.plan(items)
+		err := o.apply()
+		if err == nil {
+			o.commit()
+			o.settle(items[:n], first)
+			return n
+		}
+		o.undo()
+		o.l.writes.set(err)
+		o.shed(items, first, o.l.Healthy())
+		o.shedQueue()
+		if !o.pause(attempt) {
+			o.l.closed = fmt.Errorf("the ledger was closed with %d endings unwritten: %w", countEndings(items), err)
+			o.abandon(items, first, err)
+			return len(items)
+		}
+	}
+}
+
+// plan folds as many items as make a group and builds the batch. It gives how many it took.
+func (o *owner) plan(items []item) int {
+	g := &o.group
+	g.head = chunkHead{first: o.log}
+	g.audit = o.audit
+	for key, value := range o.scrub {
+		g.put([]byte(key), value)
+	}
+	n := 0
+	for n < len(items) && n < groupEntries && len(g.body) < groupBytes {
+		if items[n].put != nil && g.changes > 0 {
+			break
+		}
+		g.outcome = append(g.outcome, o.fold(&items[n]))
+		n++
+	}
+	o.saveOld()
+	o.totals()
+	return n
+}
+
+// fold takes one item into the sheet and the chunk.
+func (o *owner) fold(it *item) error {
+	switch {
+	case it.shed:
+		return nil // decided before
+	case it.put != nil:
+		return o.foldPut(it.put)
+	}
+	e := &it.entry
+	if r, ok := o.orphans[e.ID]; ok && e.Kind != llm.EntryReserve {
+		return o.foldOrphan(e, r)
+	}
+	return o.enter(e)
+}
+
+// foldOrphan decides an entry of a reservation whose reserve could not be written.
+func (o *owner) foldOrphan(e *llm.Entry, r llm.Entry) error {
+	if !ends(e.Kind) {
+		return nil
+	}
+	o.group.adopted = append(o.group.adopted, e.ID)
+	if !charged(e) || e.Cost == 0 {
+		return nil
+	}
+	if err := o.enter(&r); err != nil {
+		return err
+	}
+	return o.enter(e)
+}
+
+// enter folds an entry and appends it to the chunk.
+func (o *owner) enter(e *llm.Entry) error {
+	g := &o.group
+	reserve, err := o.sheet.fold(e, g.head.first)
+	if err != nil {
+		return err
+	}
+	g.body = appendPair(g.body, e, reserve)
+	g.head.count++
+	switch {
+	case ends(e.Kind):
+		g.seconds[second(e.AtMS)] = true
+	case e.Kind != llm.EntryCredit:
+		g.said = append(g.said, statement{e.ID, g.head.first})
+	}
+	return nil
+}
+
+// saveOld gives a key of its own to every open reservation whose newest statement leaves the tail with this group.
+func (o *owner) saveOld() {
+	g := &o.group
+	for _, s := range o.recent {
+		if s.chunk+tailEntries > g.head.first {
+			break
+		}
+		g.passed++
+		if r := o.sheet.find(s.id); r != nil && r.at == s.chunk {
+			kept := *r
+			kept.saved = true
+			o.sheet.opens[s.id] = &kept
+			g.saved = append(g.saved, s.id)
+		}
+	}
+	g.head.tail = g.head.first
+	if g.passed < len(o.recent) {
+		g.head.tail = o.recent[g.passed].chunk
+	}
+}
+
+// totals completes the batch: the chunk, its time keys, and every total the sheet touched.
+func (o *owner) totals() {
+	g := &o.group
+	if g.head.count > 0 {
+		value := append(appendChunkHead(make([]byte, 0, len(g.body)+32), g.head), g.body...)
+		g.put(numKey(keyLog, g.head.first), value)
+		for s := range g.seconds {
+			g.put(numKey(keyTime, s, g.head.first), []byte{codecVersion})
+		}
+	}
+	for id, a := range o.sheet.users {
+		if below := o.books.user(id); a.credits != below.credits || a.posted != below.posted || !o.books.hasUser(id) {
+			g.put(numKey(keyUser, id), putNumbers(int64(a.credits), int64(a.posted)))
+		}
+	}
+	for id, used := range o.sheet.quotas {
+		g.put(quotaKey(id), putNumbers(int64(used)))
+	}
+	for _, id := range g.saved {
+		g.put(numKey(keyOpen, id), appendOpen(nil, o.sheet.find(id)))
+	}
+	for id, r := range o.sheet.opens {
+		if below := o.books.find(id); r == nil && below != nil && below.saved {
+			g.put(numKey(keyOpen, id), nil)
+		}
+	}
+}
+
+func (g *group) put(key, value []byte) { g.batch = append(g.batch, Write{key, value}) }
+
+func (o *owner) apply() error {
+	if len(o.group.batch) == 0 {
+		return nil
+	}
+	return o.l.store.Apply(o.group.batch, o.l.o.Durability == Power)
+}
+
+// commit makes memory what the store now is.
+func (o *owner) commit() {
+	g := &o.group
+	o.sheet.merge()
+	o.log += g.head.count
+	o.recent = append(o.recent[g.passed:], g.said...)
+	o.audit = g.audit
+	for _, id := range g.adopted {
+		delete(o.orphans, id)
+	}
+	for kind, next := range g.numbers {
+		o.l.numbers.save(kind, next)
+	}
+	clear(o.scrub)
+	if len(g.batch) > 0 {
+		o.l.dirty.Store(true)
+		o.l.writes.set(nil)
+	}
+}
+
+// settle tells everyone what became of their items and empties the group.
+func (o *owner) settle(items []item, first uint64) {
+	o.l.acks.advance(first, first+uint64(len(items))-1, o.group.outcome)
+	for i := range items {
+		if p := items[i].put; p != nil && !items[i].shed {
+			p.finish(o.group.outcome[i])
+		}
+	}
+	o.group.reset()
+}
+
+func (g *group) reset() {
+	clear(g.batch)
+	g.outcome, g.body, g.batch = g.outcome[:0], g.body[:0], g.batch[:0]
+	g.said, g.adopted, g.saved = g.said[:0], g.adopted[:0], g.saved[:0]
+	g.passed, g.changes = 0, 0
+	clear(g.seconds)
+	clear(g.numbers)
+	clear(g.olds)
+}
+
+// undo throws the failed group away. A store that failed after it wrote (a sync that broke) must not keep it
+// either, so the next batch begins with what each of its keys was before; what is written again comes later in
+// the batch and wins.
+func (o *owner) undo() {
+	for _, w := range o.group.batch {
+		if _, ok := o.scrub[string(w.Key)]; !ok {
+			o.scrub[string(w.Key)] = o.before(w.Key)
+		}
+	}
+	o.sheet.clear()
+	o.group.reset()
+}
+
+// before is the value of a key as of the last written group.
+func (o *owner) before(key []byte) []byte {
+	id, _ := keyNum(key, 0)
+	switch key[0] {
+	case keyUser:
+		if a := o.books.user(id); o.books.hasUser(id) {
+			return putNumbers(int64(a.credits), int64(a.posted))
+		}
+	case keyQuota:
+		if q, ok := quotaOf(key); ok && o.books.quota(q) != 0 {
+			return putNumbers(int64(o.books.quota(q)))
+		}
+	case keyOpen:
+		if r := o.books.find(id); r != nil && r.saved {
+			return appendOpen(nil, r)
+		}
+	case keyDoc:
+		return o.group.olds[string(key)]
+	case keyNumber:
+		if n := o.l.numbers.stored(string(key[1:])); n != 0 {
+			return putNumbers(int64(n))
+		}
+	}
+	return nil // chunks, time keys, audit lines and answers are only ever new
+}
+
+// shed decides the reserves and changes among items as failed; endings and progress stay.
+func (o *owner) shed(items []item, first uint64, err error) {
+	for i := range items {
+		it := &items[i]
+		switch {
+		case it.shed:
+			continue
+		case it.put != nil:
+			it.put.finish(err)
+		case it.entry.Kind == llm.EntryReserve:
+			o.orphans[it.entry.ID] = it.entry
+		default:
+			continue
+		}
+		it.shed = true
+		o.l.acks.fail(first+uint64(i), err)
+	}
+}
+
+// shedQueue does the same to what was queued before the failure was known.
+func (o *owner) shedQueue() {
+	q := &o.l.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o.shed(q.mu.items, q.mu.first, o.l.Healthy())
+}
+
+// pause waits before the next attempt: 10 ms, doubling to 1 s. False: the ledger is closing and has tried enough.
+func (o *owner) pause(attempt int) bool {
+	t := time.NewTimer(min(10*time.Millisecond<<min(attempt, 10), time.Second))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-o.l.stop:
+		<-t.C
+		return attempt < closeAttempts
+	}
+}
+
+const closeAttempts = 5
+
+// abandon gives up on items at close.
+func (o *owner) abandon(items []item, first uint64, err error) {
+	var lost error = &llm.Error{Kind: llm.KindUnavailable, Code: "ledger_unavailable",
+		Message: "the ledger was closed before the entry could be written", Err: err}
+	o.group.reset()
+	for range items {
+		o.group.outcome = append(o.group.outcome, lost)
+	}
+	o.settle(items, first)
+}
+
+func countEndings(items []item) int {
+	n := 0
+	for i := range items {
+		if items[i].put == nil && ends(items[i].entry.Kind) {
+			n++
+		}
+	}
+	return n
+}
+
+// second is the time bucket of an ending.
+func second(atMS int64) uint64 { return uint64(max(atMS, 0)) / 1000 }
+
+var errNotOpen = errors.New("not the form of an open reservation")
+
+// appendOpen is the stored form of an open reservation.
+func appendOpen(b []byte, r *open) []byte {
+	progress := llm.Entry{Kind: llm.EntryProgress, ID: r.reserve.ID, Usage: llm.Usage{OutputTokens: r.output}}
+	return appendEntry(appendEntry(b, &r.reserve), &progress)
+}
+
+func readOpen(b []byte) (*open, error) {
+	r := &open{saved: true}
+	rest, err := readEntry(b, &r.reserve)
+	if err != nil {
+		return nil, err
+	}
+	var p llm.Entry
+	if rest, err = readEntry(rest, &p); err != nil {
+		return nil, err
+	}
+	if len(rest) != 0 || r.reserve.Kind != llm.EntryReserve || p.Kind != llm.EntryProgress {
+		return nil, errNotOpen
+	}
+	r.output = p.Usage.OutputTokens
+	return r, nil
+}

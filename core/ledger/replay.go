@@ -1,0 +1,241 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// restore reads the totals and the tail of the log, bumps the epoch, and settles what was left open. It runs
+// before the owner's goroutine and uses the owner's own way of writing.
+func (l *Ledger) restore() (State, error) {
+	o := newOwner(l)
+	l.owner = o
+	o.books.load = l.loadQuota
+	if err := l.bumpEpoch(); err != nil {
+		return State{}, err
+	}
+	for _, step := range []func() error{o.readUsers, o.readQuotas, o.readNumbers, o.readAuditHead, o.readOpens, o.readTail} {
+		if err := step(); err != nil {
+			return State{}, err
+		}
+	}
+	for _, r := range o.books.opens {
+		o.books.hold(&r.reserve, +1)
+	}
+	recovered, err := o.recover()
+	if err != nil {
+		return State{}, fmt.Errorf("settling what was left open: %w", err)
+	}
+	return o.state(recovered), nil
+}
+
+// bumpEpoch makes this opening's reservation numbers new, durably, before any is given out.
+func (l *Ledger) bumpEpoch() error {
+	var epoch int64
+	v, ok, err := l.store.Get([]byte(epochKey))
+	if err != nil {
+		return err
+	}
+	if ok {
+		if err := getNumbers(v, &epoch); err != nil || epoch < 0 {
+			return corrupt([]byte(epochKey), "not an epoch")
+		}
+	}
+	if l.epoch = uint64(epoch) + 1; l.epoch >= 1<<23 {
+		return llm.Errorf(llm.KindInternal, "the ledger was opened %d times; reservation numbers are used up", epoch)
+	}
+	return l.store.Apply([]Write{{[]byte(epochKey), putNumbers(int64(l.epoch))}}, true)
+}
+
+// scan visits a prefix and stops at the first error, naming the key.
+func (l *Ledger) scan(prefix, start []byte, reverse bool, visit func(k, v []byte) (more bool, err error)) error {
+	return scanStore(l.store, prefix, start, reverse, visit)
+}
+
+func scanStore(s Store, prefix, start []byte, reverse bool, visit func(k, v []byte) (more bool, err error)) error {
+	var bad error
+	err := s.Scan(prefix, start, reverse, func(k, v []byte) bool {
+		more, err := visit(k, v)
+		if err != nil {
+			bad = corrupt(k, err.Error())
+		}
+		return more && err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return bad
+}
+
+func (o *owner) readUsers() error {
+	return o.l.scan([]byte{keyUser}, nil, false, func(k, v []byte) (bool, error) {
+		id, a, err := readUser(k, v)
+		o.books.users[id] = a
+		return true, err
+	})
+}
+
+func readUser(k, v []byte) (id uint64, a account, err error) {
+	id, ok := keyNum(k, 0)
+	if !ok {
+		return 0, a, errShort
+	}
+	return id, a, getNumbers(v, (*int64)(&a.credits), (*int64)(&a.posted))
+}
+
+func readQuota(k, v []byte) (id quotaID, used llm.Micro, err error) {
+	id, ok := quotaOf(k)
+	if !ok {
+		return id, 0, errShort
+	}
+	return id, used, getNumbersInto(v, &used)
+}
+
+func getNumbersInto(v []byte, m *llm.Micro) error { return getNumbers(v, (*int64)(m)) }
+
+// readQuotas keeps the newest two periods of each key in memory; older ones are read when an entry names them.
+func (o *owner) readQuotas() error {
+	var last, before quotaID
+	return o.l.scan([]byte{keyQuota}, nil, false, func(k, v []byte) (bool, error) {
+		id, used, err := readQuota(k, v)
+		if err != nil {
+			return false, err
+		}
+		if before.key == id.key && last.key == id.key {
+			delete(o.books.quotas, before)
+		}
+		o.books.quotas[id] = used
+		before, last = last, id
+		return true, nil
+	})
+}
+
+// loadQuota reads one total. A damaged or unreadable one cannot be told to the fold that asks; it shows in Verify.
+func (l *Ledger) loadQuota(id quotaID) (used llm.Micro) {
+	v, ok, err := l.store.Get(quotaKey(id))
+	if err != nil || !ok {
+		return 0
+	}
+	_ = getNumbersInto(v, &used)
+	return used
+}
+
+func (o *owner) readNumbers() error {
+	return o.l.scan([]byte{keyNumber}, nil, false, func(k, v []byte) (bool, error) {
+		var n int64
+		err := getNumbers(v, &n)
+		o.l.numbers.save(string(k[1:]), uint64(n))
+		return true, err
+	})
+}
+
+func (o *owner) readAuditHead() error {
+	return o.l.scan([]byte{keyAudit}, nil, true, func(k, v []byte) (bool, error) {
+		a, err := readAudit(v)
+		o.audit = auditHead{a.Seq, a.Hash}
+		return false, err
+	})
+}
+
+func (o *owner) readOpens() error {
+	return o.l.scan([]byte{keyOpen}, nil, false, func(k, v []byte) (bool, error) {
+		r, err := readOpen(v)
+		if err == nil {
+			o.books.opens[r.reserve.ID] = r
+		}
+		return true, err
+	})
+}
+
+// readTail replays the end of the log for what it says about open reservations; the totals already have it.
+func (o *owner) readTail() error {
+	var last *chunkHead
+	err := o.l.scan([]byte{keyLog}, nil, true, func(k, v []byte) (bool, error) {
+		h, _, err := readChunkHead(v)
+		last = &h
+		return false, err
+	})
+	if err != nil || last == nil {
+		return err
+	}
+	o.log = last.first + last.count
+	return o.l.scan([]byte{keyLog}, numKey(keyLog, last.tail), false, func(k, v []byte) (bool, error) {
+		chunk, _ := keyNum(k, 0)
+		_, err := readChunk(v, func(_ int, e, _ *llm.Entry) error {
+			o.retell(e, chunk)
+			return nil
+		})
+		return true, err
+	})
+}
+
+// retell applies one entry of the tail to the open reservations.
+func (o *owner) retell(e *llm.Entry, chunk uint64) {
+	r := o.books.opens[e.ID]
+	switch {
+	case e.Kind == llm.EntryReserve && r == nil:
+		r = &open{reserve: *e}
+		o.books.opens[e.ID] = r
+	case e.Kind == llm.EntryProgress && r != nil:
+		r.output = max(r.output, e.Usage.OutputTokens)
+	case ends(e.Kind):
+		o.books.close(e.ID, e.Kind)
+		return
+	}
+	if r != nil {
+		r.at = chunk
+		o.recent = append(o.recent, statement{e.ID, chunk})
+	}
+}
+
+// recover settles every open reservation: input plus last progress at the price of its admission, flagged
+// estimated. An open reservation counts as sent, because nobody can know any more.
+func (o *owner) recover() (int, error) {
+	ids := make([]uint64, 0, len(o.books.opens))
+	for id := range o.books.opens {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b uint64) int { return cmp.Compare(a, b) })
+	items := make([]item, 0, len(ids))
+	for _, id := range ids {
+		items = append(items, item{entry: recovery(o.books.opens[id], o.l.clock.Wall().UnixMilli())})
+	}
+	for len(items) > 0 {
+		n := o.plan(items)
+		if err := o.apply(); err != nil {
+			return 0, err
+		}
+		o.commit()
+		o.group.reset()
+		items = items[n:]
+	}
+	return len(ids), o.l.store.Sync()
+}
+
+// recovery is the ending of a reservation whose process died.
+func recovery(r *open, nowMS int64) llm.Entry {
+	e := llm.Entry{Kind: llm.EntrySettle, ID: r.reserve.ID, AtMS: nowMS, Status: llm.StatusPartial, Estimated: true,
+		Usage: llm.Usage{InputTokens: r.reserve.Usage.InputTokens, OutputTokens: r.output}}
+	if r.reserve.Billed {
+		e.Cost = r.reserve.Price.Cost(e.Usage)
+	}
+	return e
+}
+
+// state is what the limiter needs to know before traffic.
+func (o *owner) state(recovered int) State {
+	s := State{Available: make(map[uint64]llm.Micro, len(o.books.users)), Recovered: recovered}
+	for id, a := range o.books.users {
+		s.Available[id] = a.credits - a.posted
+	}
+	for q, used := range o.books.quotas {
+		s.Used = append(s.Used, QuotaUse{q.key, q.label, used})
+	}
+	slices.SortFunc(s.Used, func(a, b QuotaUse) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Label, b.Label))
+	})
+	return s
+}

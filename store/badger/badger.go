@@ -1,0 +1,270 @@
+// Package badger is the embedded store: a ledger.Store on Badger, in one folder owned by one process.
+//
+// # What it promises
+//
+//  1. Apply is one Badger transaction: all of it or nothing, also after a crash (Badger replays whole transactions).
+//  2. When Apply returns, the bytes are in the kernel. Badger writes its write-ahead log through a shared memory map
+//     of the file, and what is in a shared map belongs to the page cache: it survives the death of the process.
+//  3. When Sync returns, everything applied before it is on stable storage, in order.
+//
+// Sync does not use Badger's own for the write-ahead log: that one covers only the newest log file, so that a
+// file which was filled since the last Sync could be lost behind a newer one, and it holds the lock that
+// writers need, so that every background sync would stall them. The log files are synced here, oldest first,
+// through descriptors of our own:
+//
+//	Apply:  txn.Commit                       (Badger's lock)
+//	Sync:   sync.mu { fsync each *.mem file from the last one synced on; Badger's Sync if a value went to the value log }
+//
+// Rejected: SyncWrites, which syncs every transaction and is needed for none under durability "process"; and
+// Badger's defaults, which take 400 MB: a table of 4 MB and no caches serve a store that is written all the
+// time and read at start.
+package badger
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// Sizes. A batch may come to 15 % of the table, without the values that go to the value log.
+const (
+	tableBytes    = 4 << 20
+	valueLogBytes = 128 << 20 // one file; also the largest value
+	bigValue      = 128 << 10 // values from here on go to the value log
+)
+
+// Store is a folder of Badger's. Safe for concurrent use.
+type Store struct {
+	db  *badger.DB
+	dir string
+	big atomic.Bool // a value went to the value log since the last Sync
+	mu  struct {
+		sync.Mutex
+		synced string // the newest log file that Sync has seen; older ones are stable
+		closed error
+	}
+}
+
+var _ ledger.Store = (*Store)(nil)
+
+// Open opens or creates the folder. log gets Badger's warnings and errors; nil is silence.
+func Open(dir string, log *slog.Logger) (*Store, error) {
+	if err := checkDir(dir); err != nil {
+		return nil, err
+	}
+	db, err := badger.Open(settings(dir, log))
+	if err != nil {
+		return nil, openError(dir, err)
+	}
+	return &Store{db: db, dir: dir}, nil
+}
+
+func settings(dir string, log *slog.Logger) badger.Options {
+	o := badger.DefaultOptions(dir).
+		WithSyncWrites(false).
+		WithDetectConflicts(false). // one writer
+		WithNumVersionsToKeep(1).
+		WithMemTableSize(tableBytes).
+		WithNumMemtables(2).
+		WithNumCompactors(2).
+		WithNumGoroutines(1).
+		WithCompression(options.None).
+		WithBlockCacheSize(0).
+		WithIndexCacheSize(0).
+		WithValueThreshold(bigValue).
+		WithValueLogFileSize(valueLogBytes).
+		WithMetricsEnabled(false)
+	if log == nil {
+		return o.WithLogger(nil)
+	}
+	return o.WithLogger(logger{log})
+}
+
+// checkDir makes the folder, and says so when something else is in its place.
+func checkDir(dir string) error {
+	st, err := os.Stat(dir)
+	switch {
+	case err == nil && !st.IsDir():
+		return llm.Invalid("data", "the data folder %s is a file; name a folder", dir)
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the data folder %s cannot be read: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("the data folder %s cannot be made: %w", dir, err)
+	}
+	return nil
+}
+
+func openError(dir string, err error) error {
+	if strings.Contains(err.Error(), "Another process is using this Badger database") {
+		holder := ""
+		if pid, readErr := os.ReadFile(filepath.Join(dir, "LOCK")); readErr == nil {
+			holder = " (pid " + strings.TrimSpace(string(pid)) + ")"
+		}
+		return &llm.Error{Kind: llm.KindUnavailable, Code: "store_locked",
+			Message: fmt.Sprintf("the data folder %s is in use by another process%s; stop it, or name another folder", dir, holder), Err: err}
+	}
+	return fmt.Errorf("the data folder %s cannot be opened: %w", dir, err)
+}
+
+// Apply implements ledger.Store.
+func (s *Store) Apply(b []ledger.Write, sync bool) error {
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	entries := make([]badger.Entry, len(b))
+	for i, w := range b {
+		if err := s.set(txn, &entries[i], w); err != nil {
+			return batchError(b, err)
+		}
+	}
+	if err := txn.Commit(); err != nil {
+		return batchError(b, err)
+	}
+	if sync {
+		return s.Sync()
+	}
+	return nil
+}
+
+func (s *Store) set(txn *badger.Txn, e *badger.Entry, w ledger.Write) error {
+	if w.Value == nil {
+		return txn.Delete(w.Key)
+	}
+	if len(w.Value) >= bigValue {
+		s.big.Store(true)
+	}
+	e.Key, e.Value = w.Key, w.Value
+	return txn.SetEntry(e)
+}
+
+func batchError(b []ledger.Write, err error) error {
+	if !errors.Is(err, badger.ErrTxnTooBig) {
+		return fmt.Errorf("writing to the store: %w", err)
+	}
+	size := 0
+	for _, w := range b {
+		size += len(w.Key) + len(w.Value)
+	}
+	return &llm.Error{Kind: llm.KindTooLarge, LimitBytes: tableBytes * 15 / 100, Err: err,
+		Message: fmt.Sprintf("a batch of %d writes and %d bytes is too large for the store", len(b), size)}
+}
+
+// Sync implements ledger.Store.
+func (s *Store) Sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed != nil {
+		return s.mu.closed
+	}
+	if s.big.Swap(false) {
+		if err := s.db.Sync(); err != nil {
+			s.big.Store(true)
+			return fmt.Errorf("syncing the store: %w", err)
+		}
+	}
+	return s.syncLogsLocked()
+}
+
+// Get implements ledger.Store.
+func (s *Store) Get(key []byte) (value []byte, ok bool, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		item, err := txn.Get(key)
+		if err != nil {
+			return err
+		}
+		value, err = item.ValueCopy([]byte{})
+		return err
+	})
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("reading the store: %w", err)
+	}
+	return value, true, nil
+}
+
+// Scan implements ledger.Store.
+func (s *Store) Scan(prefix, start []byte, reverse bool, visit func(key, value []byte) bool) error {
+	err := s.db.View(func(txn *badger.Txn) error {
+		o := badger.DefaultIteratorOptions
+		o.PrefetchSize = 16
+		o.Reverse = reverse
+		if !reverse {
+			o.Prefix = prefix
+		}
+		it := txn.NewIterator(o)
+		defer it.Close()
+		for it.Seek(seek(prefix, start, reverse)); it.ValidForPrefix(prefix); it.Next() {
+			more := false
+			item := it.Item()
+			if err := item.Value(func(v []byte) error { more = visit(item.Key(), v); return nil }); err != nil {
+				return err
+			}
+			if !more {
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading the store: %w", err)
+	}
+	return nil
+}
+
+// seek is where a visit begins. Downwards that is start itself or, without one, the last key that can have the
+// prefix: no key of the ledger goes on with 0xFF eight times and more.
+func seek(prefix, start []byte, reverse bool) []byte {
+	switch {
+	case start != nil:
+		return start
+	case !reverse:
+		return prefix
+	}
+	return append(slices.Clone(prefix), "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"...)
+}
+
+// Close implements ledger.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.mu.closed != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.closed = errors.New("the store is closed")
+	s.mu.Unlock()
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("closing the store: %w", err)
+	}
+	return nil
+}
+
+// logger hands Badger's warnings and errors to slog.
+type logger struct{ log *slog.Logger }
+
+func (l logger) Errorf(format string, args ...any) {
+	l.log.Error(strings.TrimSpace(fmt.Sprintf(format, args...)), "from", "badger")
+}
+
+func (l logger) Warningf(format string, args ...any) {
+	l.log.Warn(strings.TrimSpace(fmt.Sprintf(format, args...)), "from", "badger")
+}
+
+func (l logger) Infof(string, ...any)  {}
+func (l logger) Debugf(string, ...any) {}
