@@ -1,9 +1,44 @@
 // Package upstream knows models and channels and carries one request to a provider: attempts, cool-downs, dialects,
 // SSE framing, usage extraction.
+//
+// # The connection and its one owner
+//
+// Everything here leans on one promise: a call can be cut at any instant, from any goroutine, and no other call ever
+// notices. fasthttp's HostClient cannot be cut and net/http costs three times as much, so the connections are our own.
+// The invariants, held by cutter (conn.go) and pool (pool.go):
+//
+//  1. A connection has one owner: the pool, or one Response. It changes hands under the owner's mutex.
+//  2. Cancelling is an act on the Response, never on a connection. A cancel that comes late finds no connection there
+//     and does nothing; it cannot reach the call that has the connection now.
+//  3. A connection goes back to the pool only when its answer was read to a clean end, nothing follows it, the peer did
+//     not ask to close, and the cut did not fire. Whatever is in doubt is closed.
+//  4. What ends a call (a client that left) is never counted against a channel; see cooldown.go.
+//  5. The bytes that were checked are the bytes that are sent, but for the spliced values; see splice.go.
+//  6. An answer whose framing can be read in two ways is no answer: the attempt failed and the connection is closed.
+//
+// One call:
+//
+//	Do: plan the splices once
+//	    repeat up to Attempts times, before a first byte:
+//	        pick      tier by priority, then smooth weights; health.mu admits or skips       (lock, no I/O)
+//	        hold.Attempt
+//	        take      pool.mu pops an idle connection; it is looked at before use            (lock, then I/O)
+//	        bind      cutter.mu: fail if cut, else the Response owns the connection          (lock, no I/O)
+//	        send, read the head                                                              (I/O; a cut closes the socket)
+//	        judge     relay it, or unbind + close, tell health, next
+//	Next, Body: read; at the clean end
+//	    release   cutter.mu: take the connection out; if cut, close it, else pool.mu: put    (one after the other)
+//	Cancel: cutter.mu: mark cut, close the socket if one is bound
+//
+// The lock in Cancel spans close(2), which does not wait for the network. Closing outside of it would race with release:
+// the descriptor, pooled and taken by the next call, would be cut instead.
+//
+// Rejected: a watcher goroutine per request (context.AfterFunc needs none until it fires); deadlines in the past as the
+// cut (the socket would live until its reader came by); a pool of Responses (a stale Cancel would need generations); and
+// net/http's transport (a goroutine pair per connection, and its own ideas about retrying).
 package upstream
 
 import (
-	"context"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -27,18 +62,18 @@ type Model struct {
 type Channel struct {
 	ID               uint64 `json:"id" yaml:"-"`
 	Name             string `json:"name" yaml:"name"`
-	Provider         string `json:"provider" yaml:"provider"` // openai | anthropic: the dialect it speaks
-	BaseURL          string `json:"baseUrl" yaml:"base_url"`  // with or without a trailing /v1
-	Credential       string `json:"credential" yaml:"credential"`
-	Weight           int    `json:"weight" yaml:"weight"`     // share among equal priority; 0 is 1
-	Priority         int    `json:"priority" yaml:"priority"` // higher first
-	State            string `json:"state" yaml:"state"`       // enabled | disabled
+	Provider         string `json:"provider" yaml:"provider"`     // openai | anthropic: the dialect it speaks
+	BaseURL          string `json:"baseUrl" yaml:"base_url"`      // with or without a trailing /v1
+	Credential       string `json:"credential" yaml:"credential"` // empty: none is sent
+	Weight           int    `json:"weight" yaml:"weight"`         // share among equal priority; 0 is 1
+	Priority         int    `json:"priority" yaml:"priority"`     // higher first
+	State            string `json:"state" yaml:"state"`           // enabled (or empty) | disabled
 	QPSLimit         int64  `json:"qpsLimit" yaml:"qps_limit"`
 	TPMLimit         int64  `json:"tpmLimit" yaml:"tpm_limit"`
 	ConcurrencyLimit int64  `json:"concurrencyLimit" yaml:"concurrency_limit"`
 }
 
-// Options configure the client side.
+// Options configure the client side. A field left 0 takes its default.
 type Options struct {
 	Attempts         int   `yaml:"attempts"` // before the first byte, 1..3
 	ConnectTimeoutMS int64 `yaml:"connect_timeout_ms"`
@@ -46,21 +81,55 @@ type Options struct {
 	IdleTimeoutMS    int64 `yaml:"idle_timeout_ms"`   // between two reads of a stream
 	ResponseBytes    int64 `yaml:"response_bytes"`    // a buffered answer
 	EventBytes       int64 `yaml:"event_bytes"`       // one SSE event
+
+	Connections      int   `yaml:"connections"`        // open to one channel at a time
+	IdleConnections  int   `yaml:"idle_connections"`   // kept to one channel for reuse
+	IdleConnectionMS int64 `yaml:"idle_connection_ms"` // how long an unused connection is kept
 }
 
-// Catalog is an immutable view of models and channels; a change makes a new one. Channel health lives in the Client
-// and survives a new catalog.
-type Catalog struct{}
+// Defaults is o with every field that is 0 filled in.
+func (o Options) Defaults() Options {
+	fill(&o.Attempts, 3)
+	fill(&o.ConnectTimeoutMS, 5_000)
+	fill(&o.HeaderTimeoutMS, 120_000)
+	fill(&o.IdleTimeoutMS, 120_000)
+	fill(&o.ResponseBytes, 64<<20)
+	fill(&o.EventBytes, 8<<20)
+	fill(&o.Connections, 2048)
+	fill(&o.IdleConnections, 256)
+	fill(&o.IdleConnectionMS, 60_000)
+	return o
+}
 
-// NewCatalog checks and indexes. Errors name the model or channel and the nearest valid name.
-func NewCatalog(models []Model, channels []Channel) (*Catalog, error) { panic("skeleton") }
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
 
-// Model looks a name up; the bytes may alias a request buffer.
-func (c *Catalog) Model(name []byte) (*Model, bool) { panic("skeleton") }
-
-// Models lists by name; Channels by id.
-func (c *Catalog) Models() []*Model     { panic("skeleton") }
-func (c *Catalog) Channels() []*Channel { panic("skeleton") }
+// Validate checks o after Defaults; the error is a KindInvalid *llm.Error whose Param is the field's name in yaml.
+func (o Options) Validate() error {
+	for _, f := range [...]struct {
+		name      string
+		v, lo, hi int64
+	}{
+		{"attempts", int64(o.Attempts), 1, 3},
+		{"connect_timeout_ms", o.ConnectTimeoutMS, 1, 600_000},
+		{"header_timeout_ms", o.HeaderTimeoutMS, 1, 3_600_000},
+		{"idle_timeout_ms", o.IdleTimeoutMS, 1, 3_600_000},
+		{"response_bytes", o.ResponseBytes, 1 << 10, 1 << 30},
+		{"event_bytes", o.EventBytes, 1 << 10, 1 << 30},
+		{"connections", int64(o.Connections), 1, 65_536},
+		{"idle_connections", int64(o.IdleConnections), 1, 65_536},
+		{"idle_connection_ms", o.IdleConnectionMS, 1, 3_600_000},
+	} {
+		if f.v < f.lo || f.v > f.hi {
+			return llm.Invalid(f.name, "%s is %d; expected %d to %d", f.name, f.v, f.lo, f.hi)
+		}
+	}
+	return nil
+}
 
 // Request is one call to make. Body is the client's, verbatim; Do forwards it with the splices that Head's spans
 // allow: the granted cap, include_usage, the target model. Nothing else is changed.
@@ -71,10 +140,12 @@ type Request struct {
 	Granted   llm.Tokens // cap over all choices to send; 0: leave the body's
 	RequestID string
 	Beta      []byte // anthropic-beta of the client
-	Version   []byte // anthropic-version of the client
+	Version   []byte // anthropic-version of the client; empty: 2023-06-01
+	Sim       []byte // x-sim of the client, for tests; sent only to channels on a loopback address
 }
 
-// Hold is what Do tells the owner of the reservation about each attempt; the proxy stands behind it.
+// Hold is what Do tells the owner of the reservation about each attempt; the proxy stands behind it. All calls come
+// from the goroutine that called Do. An attempt that ctx cut gets no Refused: what it owes is the owner's to say.
 type Hold interface {
 	// Attempt asks whether this channel has room; false: try the next. Called before anything is written.
 	Attempt(ch *Channel) bool
@@ -84,84 +155,37 @@ type Hold interface {
 	Refused(ch *Channel)
 }
 
-// Client makes calls over its own connections, so that each can be cut at any moment. Safe for concurrent use.
-type Client struct{}
-
-// NewClient makes a client; Close closes idle connections.
-func NewClient(o Options, clock llm.Clock) *Client { panic("skeleton") }
-
-// Close closes pooled connections and waits for goroutines.
-func (c *Client) Close() { panic("skeleton") }
-
 // Health is one channel's state, for admin and metrics.
 type Health struct {
 	Channel    string
 	State      string // up | cooling | probing | disabled
 	UntilMS    int64  // how long it still sleeps
-	Failures   int64
-	LastStatus int
-}
-
-// Health lists the channels' states.
-func (c *Client) Health(cat *Catalog) []Health { panic("skeleton") }
-
-// Do runs up to Options.Attempts attempts over the model's channels, in order of priority, weight and health, and
-// returns the first answer that is to be relayed: a success, or a 4xx caused by the request itself. Otherwise a
-// *llm.Error (KindUpstream, KindTimeout, KindRateLimited with a wait, KindNotFound for no channel). When ctx ends, the
-// connection is cut at once, in any phase, and ctx.Err() is returned; that never counts as a channel's failure.
-func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) (*Response, error) {
-	panic("skeleton")
+	Failures   int64  // in a row
+	LastStatus int    // of its latest answer; 0: the latest attempt brought none
 }
 
 // Response is an upstream's answer. Its owner must Close it, once; a fully read answer gives its connection back.
+// One goroutine reads it; Cancel alone may come from others.
 type Response struct {
 	Channel     *Channel
 	Status      int
 	ContentType string
 	Stream      bool          // an event stream: use Next; otherwise Body
 	FirstByte   time.Duration // Mono when the answer's head came
-	Attempted   []string
+	Attempted   []string      // channels, in order, this one last
+	reading
 }
 
-// Body reads a whole buffered answer, at most Options.ResponseBytes.
-func (r *Response) Body() ([]byte, error) { panic("skeleton") }
-
-// Next gives the events that are already buffered, at least one: raw bytes ending at an event's end, valid until the
-// next call. io.EOF after the last. Events inside are visited by Events.
-func (r *Response) Next() ([]byte, error) { panic("skeleton") }
-
-// Cancel cuts the connection; safe from any goroutine, any number of times. Reads return an error at once.
-func (r *Response) Cancel() { panic("skeleton") }
-
-// Close ends the answer.
-func (r *Response) Close() { panic("skeleton") }
-
-// Event is one parsed SSE event: raw bytes with their terminator, and what they mean in the dialect.
+// Event is one parsed SSE event: raw bytes with their terminator, and what they mean in the dialect. Everything in it
+// is valid only during the visit.
 type Event struct {
 	Raw      []byte
 	Data     []byte   // joined data lines
-	Delta    []byte   // text this event adds for the client (JSON-escaped content as it stands on the wire)
-	Deltas   [][]byte // all texts when an event carries several (content, reasoning, tool arguments, choices)
+	Delta    []byte   // the first of Deltas, or nil
+	Deltas   [][]byte // every text the event adds (content, reasoning, tool names and arguments, all choices), JSON-escaped as on the wire
 	Usage    llm.Usage
-	HasUsage bool
-	Terminal bool // [DONE], message_stop, response.completed
-	Error    bool // the upstream's own error event
+	HasUsage bool // the event carried usage; Usage is what the stream has reported up to here
+	Terminal bool // [DONE], message_stop, response.completed | incomplete | failed
+	Error    bool // the upstream's own error event; response.failed is both Terminal and Error
 	Empty    bool // a usage chunk without choices: reaches only the client that asked for it
-}
-
-// Parser walks the events of a stream in one dialect and endpoint; it keeps usage merged over events.
-type Parser struct{}
-
-// NewParser makes a parser.
-func NewParser(ep llm.Endpoint) *Parser { panic("skeleton") }
-
-// Parse splits raw (whole events) and visits each. It allocates nothing per event.
-func (p *Parser) Parse(raw []byte, visit func(e *Event)) { panic("skeleton") }
-
-// Usage is what the stream has reported so far; ok when it is the final word.
-func (p *Parser) Usage() (u llm.Usage, ok bool) { panic("skeleton") }
-
-// BufferedUsage extracts usage and the generated text's spans from a buffered answer.
-func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []llm.Text) {
-	panic("skeleton")
 }

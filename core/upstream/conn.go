@@ -1,0 +1,170 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	connBuffer = 4 << 10  // received bytes not yet decoded; one per connection
+	maxHead    = 64 << 10 // an answer's status line and headers, interim answers included
+)
+
+var (
+	errHeadTooLarge = errors.New("answer's head is over 64 KiB")
+	errLineEnd      = errors.New("answer's head has a line that does not end in CRLF")
+)
+
+// conn is one HTTP/1.1 connection. Its owner alone reads and writes; abort alone may come from elsewhere.
+type conn struct {
+	net.Conn // TLS, or the socket itself
+	sock     net.Conn
+	raw      syscall.RawConn
+	look     func(fd uintptr) bool // bound once, so that looking allocates nothing
+	alive    bool                  // what look saw
+	got      bool                  // a byte of the current answer has arrived
+	buf      []byte                // buf[r:w] is received and not yet consumed
+	r, w     int
+	idleAt   time.Duration // Mono when it was pooled
+}
+
+func newConn(sock, secure net.Conn) *conn {
+	c := &conn{Conn: secure, sock: sock, buf: make([]byte, connBuffer)}
+	if s, ok := sock.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			c.raw = raw
+		}
+	}
+	c.look = func(fd uintptr) bool {
+		c.alive = quiet(fd)
+		return true
+	}
+	return c
+}
+
+// healthy reports whether an idle connection is still open and silent. A peer that closed it, or sent anything at all
+// while nothing was asked, has ended it.
+func (c *conn) healthy() bool {
+	if c.r != c.w {
+		return false
+	}
+	if c.raw == nil {
+		return true
+	}
+	c.alive = false
+	return c.raw.Read(c.look) == nil && c.alive
+}
+
+// abort closes the socket under whoever reads or writes. Safe from any goroutine.
+func (c *conn) abort() { c.sock.Close() }
+
+// fill reads once, waiting until the deadline. io.EOF is the peer's orderly end.
+func (c *conn) fill() error {
+	switch {
+	case c.r == c.w:
+		c.r, c.w = 0, 0
+	case c.w == len(c.buf) && c.r > 0:
+		c.w = copy(c.buf, c.buf[c.r:c.w])
+		c.r = 0
+	case c.w == len(c.buf):
+		c.buf = append(c.buf, make([]byte, len(c.buf))...)
+	}
+	n, err := c.Read(c.buf[c.w:])
+	c.w += n
+	switch {
+	case n > 0:
+		c.got = true
+		return nil
+	case err == nil:
+		return io.ErrNoProgress
+	}
+	return err
+}
+
+// line takes one line of the head, without its CRLF; valid until the next fill. budget is what the head may still use.
+func (c *conn) line(budget *int) ([]byte, error) {
+	seen := 0
+	for {
+		if i := bytes.IndexByte(c.buf[c.r+seen:c.w], '\n'); i >= 0 {
+			line := c.buf[c.r : c.r+seen+i]
+			c.r += len(line) + 1
+			if *budget -= len(line) + 1; *budget < 0 {
+				return nil, errHeadTooLarge
+			}
+			n := len(line) - 1
+			if n < 0 || bytes.IndexByte(line, '\r') != n {
+				return nil, errLineEnd
+			}
+			return line[:n], nil
+		}
+		if seen = c.w - c.r; seen > *budget {
+			return nil, errHeadTooLarge
+		}
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// cutter lets any goroutine cut the call that owns it, at any time, without ever touching a connection that the call
+// has given away.
+type cutter struct {
+	mu struct {
+		sync.Mutex
+		conn  *conn
+		fired bool
+	}
+}
+
+func (k *cutter) cut() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.fired = true
+	if k.mu.conn != nil {
+		k.mu.conn.abort()
+	}
+}
+
+// bind makes c the connection to cut; false when the cut has already fired.
+func (k *cutter) bind(c *conn) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.fired {
+		return false
+	}
+	k.mu.conn = c
+	return true
+}
+
+// unbind takes the connection away from Cancel; whole is false when the cut has fired.
+func (k *cutter) unbind() (whole bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.conn = nil
+	return !k.mu.fired
+}
+
+// wasCut is nil, or why a call that was cut has ended: ctx's error, else context.Canceled.
+func (k *cutter) wasCut(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if k.mu.fired {
+		return context.Canceled
+	}
+	return nil
+}
+
+// timedOut tells a deadline from other failures.
+func timedOut(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}

@@ -1,0 +1,463 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// Client makes calls over its own connections, so that each can be cut at any moment. Safe for concurrent use. It does
+// not use a forward proxy.
+type Client struct {
+	opt   Options
+	idle  time.Duration
+	clock llm.Clock
+	trust *tls.Config
+	quit  chan struct{}
+	done  sync.WaitGroup
+	mu    struct {
+		sync.RWMutex
+		lanes  map[string]*lane // by channel name
+		seen   *Catalog         // lanes of channels it lacks were closed
+		closed bool
+	}
+}
+
+// NewClient makes a client; fields of o that are 0 take their defaults. Close ends it.
+func NewClient(o Options, clock llm.Clock) *Client {
+	c := &Client{opt: o.Defaults(), clock: clock, quit: make(chan struct{})}
+	c.idle = time.Duration(c.opt.IdleTimeoutMS) * time.Millisecond
+	c.trust = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(64)}
+	c.mu.lanes = make(map[string]*lane)
+	c.done.Go(c.sweep)
+	return c
+}
+
+// Close closes pooled connections and waits for goroutines. Answers still being read go on; Cancel ends them.
+func (c *Client) Close() {
+	c.mu.Lock()
+	lanes, closed := c.mu.lanes, c.mu.closed
+	c.mu.lanes, c.mu.closed = nil, true
+	c.mu.Unlock()
+	if closed {
+		return
+	}
+	close(c.quit)
+	for _, l := range lanes {
+		l.pool.close()
+	}
+	c.done.Wait()
+}
+
+// sweep closes connections that nobody used for too long, also when there is no traffic.
+func (c *Client) sweep() {
+	every := time.Duration(c.opt.IdleConnectionMS) * time.Millisecond / 2
+	tick := time.NewTicker(min(max(every, 100*time.Millisecond), 10*time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.quit:
+			return
+		case <-tick.C:
+		}
+		c.mu.RLock()
+		lanes := make([]*lane, 0, len(c.mu.lanes))
+		for _, l := range c.mu.lanes {
+			lanes = append(lanes, l)
+		}
+		c.mu.RUnlock()
+		for _, l := range lanes {
+			l.pool.sweep(c.clock.Mono())
+		}
+	}
+}
+
+// Health lists the channels' states, in the catalog's order.
+func (c *Client) Health(cat *Catalog) []Health {
+	list := make([]Health, 0, len(cat.channels))
+	for _, ch := range cat.channels {
+		h := Health{Channel: ch.Name, State: "up"}
+		c.mu.RLock()
+		l := c.mu.lanes[ch.Name]
+		c.mu.RUnlock()
+		if l != nil && l.serves(ch) {
+			h = l.health.report(ch.Name, c.clock.Mono())
+		}
+		if ch.State == "disabled" {
+			h.State, h.UntilMS = "disabled", 0
+		}
+		list = append(list, h)
+	}
+	return list
+}
+
+// lane finds or makes the lane of a channel; nil after Close.
+func (c *Client) lane(ch *Channel) *lane {
+	c.mu.RLock()
+	l := c.mu.lanes[ch.Name]
+	c.mu.RUnlock()
+	if l != nil && l.serves(ch) {
+		return l
+	}
+	c.mu.Lock()
+	l = c.mu.lanes[ch.Name]
+	if c.mu.closed || l != nil && l.serves(ch) {
+		c.mu.Unlock()
+		return l
+	}
+	fresh := newLane(ch, &c.opt, c.clock, c.trust)
+	c.mu.lanes[ch.Name] = fresh
+	c.mu.Unlock()
+	if l != nil {
+		l.pool.close()
+	}
+	return fresh
+}
+
+// follow closes the lanes of channels that a newer catalog no longer has.
+func (c *Client) follow(cat *Catalog) {
+	c.mu.RLock()
+	seen := c.mu.seen
+	c.mu.RUnlock()
+	if seen != nil && cat.born <= seen.born {
+		return
+	}
+	names := make(map[string]bool, len(cat.channels))
+	for _, ch := range cat.channels {
+		names[ch.Name] = true
+	}
+	var gone []*lane
+	c.mu.Lock()
+	c.mu.seen = cat
+	for name, l := range c.mu.lanes {
+		if !names[name] {
+			gone = append(gone, l)
+			delete(c.mu.lanes, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, l := range gone {
+		l.pool.close()
+	}
+}
+
+// Do runs up to Options.Attempts attempts over the model's channels, in order of priority, weight and health, and
+// returns the first answer that is to be relayed: a success, or a 4xx caused by the request itself. Otherwise a
+// *llm.Error (KindUpstream, KindTimeout, KindRateLimited with a wait, KindNotFound for no channel). When ctx ends, the
+// connection is cut at once, in any phase until Response.Close, and ctx.Err() is returned; that never counts as a
+// channel's failure. ctx should be one of package context's own types: others cost a goroutine per call.
+func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) (*Response, error) {
+	rt, err := cat.route(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := req.checkHeaders(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.follow(cat)
+	r := &Response{reading: reading{client: c, ctx: ctx}}
+	if ctx.Done() != nil {
+		r.stop = context.AfterFunc(ctx, r.cut)
+	}
+	o := newOutgoing(req)
+	defer o.free()
+	d := doing{client: c, req: req, route: rt, hold: hold, r: r, out: o}
+	if err := d.run(); err != nil {
+		if r.stop != nil {
+			r.stop()
+		}
+		return nil, err
+	}
+	return r, nil
+}
+
+// route finds the channels for a request.
+func (c *Catalog) route(req *Request) (*route, error) {
+	e := c.models[req.Model.Name]
+	if e == nil {
+		return nil, &llm.Error{Kind: llm.KindNotFound, Code: "model_not_found", Message: fmt.Sprintf("model %q is not in the catalog", req.Model.Name)}
+	}
+	rt := e.routes[req.Head.Endpoint.Dialect()]
+	if rt == nil {
+		return nil, &llm.Error{Kind: llm.KindNotFound, Code: "model_not_found",
+			Message: fmt.Sprintf("model %q has no channel that serves %s", e.Name, req.Head.Endpoint.Path())}
+	}
+	return rt, nil
+}
+
+// checkHeaders keeps what comes from clients from becoming another header.
+func (req *Request) checkHeaders() error {
+	for _, h := range [...]struct {
+		name  string
+		value []byte
+	}{{"anthropic-beta", req.Beta}, {"anthropic-version", req.Version}, {"x-sim", req.Sim}} {
+		for _, b := range h.value {
+			if b < ' ' || b >= 0x7f {
+				return llm.Invalid(h.name, "header %s: expected printable ASCII", h.name)
+			}
+		}
+	}
+	if strings.ContainsFunc(req.RequestID, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
+		return llm.Errorf(llm.KindInternal, "request id is not printable ASCII")
+	}
+	return nil
+}
+
+// doing is one Do under way.
+type doing struct {
+	client *Client
+	req    *Request
+	route  *route
+	hold   Hold
+	r      *Response
+	out    *outgoing
+
+	channel  *Channel // of the attempt under way
+	lane     *lane
+	ticket   ticket
+	again    bool          // try channel once more, on a new connection
+	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
+	limited  bool          // a channel is rate limited
+	wait     time.Duration // the shortest wait of a limited channel
+	timeouts int           // attempts that ended so
+	last     error         // for the log
+}
+
+// run makes attempts until one brings an answer.
+func (d *doing) run() error {
+	var few [16]bool
+	seen := few[:]
+	if d.route.channels > len(few) {
+		seen = make([]bool, d.route.channels)
+	}
+	d.r.Attempted = d.r.names[:0]
+	for tries := 0; tries < d.client.opt.Attempts; {
+		ch := d.next(seen)
+		if ch == nil {
+			break
+		}
+		if !d.hold.Attempt(ch) {
+			d.roomless, d.again = true, false
+			d.lane.health.forget(d.ticket, d.client.clock.Mono())
+			continue
+		}
+		tries++
+		if n := len(d.r.Attempted); n == 0 || d.r.Attempted[n-1] != ch.Name {
+			d.r.Attempted = append(d.r.Attempted, ch.Name)
+		}
+		h, err := d.attempt()
+		if cut := d.r.wasCut(d.r.ctx); cut != nil {
+			d.r.discard()
+			d.lane.health.forget(d.ticket, d.client.clock.Mono())
+			return cut
+		}
+		if d.judge(h, err) {
+			return nil
+		}
+		d.hold.Refused(ch)
+	}
+	return d.failure()
+}
+
+// next picks the channel to try; nil: there is none left. It has been admitted when it is returned.
+func (d *doing) next(seen []bool) *Channel {
+	if d.again {
+		if d.admit(d.channel) {
+			return d.channel
+		}
+		d.again = false
+	}
+	for _, t := range d.route.tiers {
+		if ch := t.pick(seen, d.admit); ch != nil {
+			return ch
+		}
+	}
+	return nil
+}
+
+// admit asks a channel's health; when it sleeps, it notes why.
+func (d *doing) admit(ch *Channel) bool {
+	l := d.client.lane(ch)
+	if l == nil {
+		d.last = errors.New("the client is closed")
+		return false
+	}
+	now := d.client.clock.Mono()
+	t, ok := l.health.admit(now)
+	if ok {
+		d.channel, d.lane, d.ticket = ch, l, t
+		return true
+	}
+	if wait, why := l.health.sleeps(now); why == limited {
+		d.noteLimited(wait)
+	} else {
+		d.last = fmt.Errorf("channel %q cools down after failures for %d ms", ch.Name, ceilMS(wait))
+	}
+	return false
+}
+
+func (d *doing) noteLimited(wait time.Duration) {
+	if !d.limited || wait < d.wait {
+		d.wait = wait
+	}
+	d.limited = true
+}
+
+// attempt makes one try and reads the answer's head. On success r owns the connection.
+func (d *doing) attempt() (h head, err error) {
+	fresh := d.again
+	d.again = false
+	c, reused, err := d.connect(fresh)
+	if err != nil {
+		return h, err
+	}
+	d.hold.Sent(d.channel)
+	err = d.out.send(c, d.lane)
+	if err != nil && reused && d.severed(err) {
+		// The peer closed an idle connection before it could read all of the request: it has not begun on it.
+		d.r.discard()
+		if c, reused, err = d.connect(true); err != nil {
+			return h, err
+		}
+		err = d.out.send(c, d.lane)
+	}
+	switch {
+	case err == nil:
+		err = c.readHead(&h)
+	case d.severed(err):
+		err = d.early(c, &h, err)
+	}
+	if err != nil {
+		if timedOut(err) {
+			d.timeouts++
+		}
+		d.again = reused && !c.got && d.severed(err) // an idle connection's death is not the channel's: try it anew
+		d.r.discard()
+	}
+	return h, err
+}
+
+// severed: the peer, not time and not a cut, ended the connection.
+func (d *doing) severed(err error) bool { return !timedOut(err) && d.r.wasCut(d.r.ctx) == nil }
+
+// early looks for the answer of a peer that refused a request without reading all of it; sent is why sending ended.
+func (d *doing) early(c *conn, h *head, sent error) error {
+	d.r.deadline(linger)
+	if c.readHead(h) != nil || h.status < 400 {
+		return sent
+	}
+	h.closing = true
+	return nil
+}
+
+// connect takes a connection and makes it the call's, to be cut from now on.
+func (d *doing) connect(fresh bool) (c *conn, reused bool, err error) {
+	if c, reused, err = d.lane.take(d.r.ctx, fresh); err != nil {
+		return nil, false, err
+	}
+	if !d.r.bind(c) {
+		d.lane.pool.drop(c)
+		return nil, false, context.Canceled
+	}
+	d.r.lane, d.r.conn = d.lane, c
+	return c, reused, nil
+}
+
+// judge decides what an attempt's end means, for the channel and for the call; true: the answer is relayed.
+func (d *doing) judge(h head, err error) bool {
+	now, name := d.client.clock.Mono(), d.lane.channel.Name
+	var full *fullError
+	switch {
+	case errors.As(err, &full):
+		d.roomless, d.last = true, err
+		d.lane.health.forget(d.ticket, now)
+		return false
+	case err != nil && d.again:
+		d.last = fmt.Errorf("channel %q: an idle connection had died: %w", name, err)
+		d.lane.health.forget(d.ticket, now)
+		return false
+	case err != nil:
+		d.last = fmt.Errorf("channel %q: %w", name, err)
+		d.lane.health.fail(d.ticket, now, failing, 0, 0)
+		return false
+	}
+	why, relay := classify(&h)
+	if relay {
+		d.lane.health.succeed(d.ticket, h.status)
+		d.relay(&h, now)
+		return true
+	}
+	d.r.discard()
+	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
+	d.lane.health.fail(d.ticket, now, why, h.status, h.retryAfter)
+	if why == limited {
+		wait, _ := d.lane.health.sleeps(now)
+		d.noteLimited(max(wait, time.Millisecond))
+	}
+	return false
+}
+
+// classify sorts answers into those to relay and the failures of a channel. 401 to 403 are about the operator's
+// credential or account, never the client's; 408 and 3xx are not answers to a request either.
+func classify(h *head) (why class, relay bool) {
+	switch {
+	case h.status == 429:
+		return limited, false
+	case h.status >= 401 && h.status <= 403 || h.status == 407:
+		return refused, false
+	case h.coded || h.status == 408 || h.status < 200 || h.status >= 300 && h.status < 400 || h.status >= 500:
+		return failing, false
+	}
+	return failing, true
+}
+
+// relay fills in the Response.
+func (d *doing) relay(h *head, now time.Duration) {
+	r := d.r
+	r.Channel = d.channel
+	r.Status, r.ContentType, r.FirstByte = h.status, h.contentType, now
+	r.Stream = h.status < 300 && isEventStream(h.contentType)
+	r.frame, r.last = h.frame, h.closing
+	if r.frame.done {
+		r.finish()
+	}
+}
+
+func isEventStream(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+}
+
+// failure is what a client is told when no channel answered. A rate limit that passes is the most useful news; then
+// slowness; else it is unavailable.
+func (d *doing) failure() error {
+	attempted := append([]string{}, d.r.Attempted...)
+	name := d.req.Model.Name
+	switch {
+	case d.limited || d.roomless:
+		wait := d.wait
+		if !d.limited {
+			wait = coolFirst
+		}
+		return &llm.Error{Kind: llm.KindRateLimited, Code: "upstream_rate_limited", RetryAfterMS: ceilMS(wait), Err: d.last,
+			Message: fmt.Sprintf("every channel of model %q is at its limit; try again in %d ms", name, ceilMS(wait))}
+	case d.timeouts > 0 && d.timeouts == len(attempted):
+		return &llm.Error{Kind: llm.KindTimeout, Code: "upstream_timeout", Err: d.last, Fields: map[string]any{"attempted_channels": attempted},
+			Message: fmt.Sprintf("no channel of model %q answered in time", name)}
+	}
+	message := fmt.Sprintf("no channel of model %q could answer", name)
+	if d.route.channels == 0 {
+		message = fmt.Sprintf("every channel of model %q is disabled", name)
+	}
+	return &llm.Error{Kind: llm.KindUpstream, Code: "upstream_unavailable", Err: d.last, Message: message,
+		Fields: map[string]any{"attempted_channels": attempted}}
+}

@@ -1,0 +1,102 @@
+package upstream
+
+// anthropic reads a usage object of /v1/messages. message_delta's counts are cumulative and replace message_start's;
+// what it leaves out stays.
+func (t *tally) anthropic(c *cursor) (found bool) {
+	if !c.enter('{') {
+		return false
+	}
+	t.disjoint = true
+	for {
+		name, ok := c.key()
+		if !ok {
+			return !c.bad && t.usage().Total() > 0
+		}
+		switch string(name) {
+		case "input_tokens":
+			set(&t.input, c)
+		case "cache_read_input_tokens":
+			set(&t.read, c)
+		case "cache_creation_input_tokens":
+			set(&t.written, c)
+		case "output_tokens":
+			set(&t.output, c)
+		default:
+			c.skip()
+		}
+	}
+}
+
+// readMessages reads one event of /v1/messages.
+func (p *Parser) readMessages(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	var kind []byte
+	for {
+		name, ok := c.key()
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "type":
+			kind, _ = c.str()
+		case "message":
+			p.messageStart(c)
+		case "usage":
+			p.ev.HasUsage = p.tally.anthropic(c) || p.ev.HasUsage
+		case "delta", "content_block":
+			p.block(c)
+		default:
+			c.skip()
+		}
+	}
+	switch string(kind) {
+	case "message_stop":
+		p.ev.Terminal = true
+	case "message_delta":
+		p.tally.final = p.tally.final || p.ev.HasUsage
+	case "error":
+		p.ev.Error = true
+	}
+}
+
+func (p *Parser) messageStart(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		if string(name) == "usage" {
+			p.ev.HasUsage = p.tally.anthropic(c) || p.ev.HasUsage
+		} else {
+			c.skip()
+		}
+	}
+}
+
+// block reads what a content block's start or delta adds. Signatures and citations are not generated text.
+func (p *Parser) block(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "text", "thinking", "partial_json", "name":
+			p.text(c)
+		case "input":
+			if v := c.value(); p.whole && !c.bad {
+				p.raws = append(p.raws, v)
+			}
+		default:
+			c.skip()
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package upstream
+
+import (
+	"bytes"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// tally merges the usage that a stream reports over several events.
+type tally struct {
+	input     llm.Tokens
+	read      llm.Tokens // from the provider's cache
+	written   llm.Tokens // to it
+	output    llm.Tokens
+	total     llm.Tokens
+	disjoint  bool // Anthropic: input leaves read and written out
+	sawOutput bool
+	final     bool // the last word, if nothing follows
+}
+
+func (t *tally) usage() llm.Usage {
+	u := llm.Usage{InputTokens: t.input, CachedInputTokens: t.read, CacheWriteTokens: t.written, OutputTokens: t.output}
+	if t.disjoint {
+		u.InputTokens += t.read + t.written
+		return u
+	}
+	u.CachedInputTokens = min(u.CachedInputTokens, u.InputTokens)
+	u.CacheWriteTokens = min(u.CacheWriteTokens, u.InputTokens-u.CachedInputTokens)
+	if !t.sawOutput {
+		u.OutputTokens = max(t.total-u.InputTokens, 0)
+	}
+	return u
+}
+
+// openAI reads a usage object of chat, completions, embeddings (prompt_tokens ...) or responses (input_tokens ...). A
+// later one replaces an earlier one: some servers repeat it, growing, with each chunk. One that counts nothing at all
+// reports nothing: no request has no input.
+func (t *tally) openAI(c *cursor) (found bool) {
+	if !c.enter('{') {
+		return false
+	}
+	n := tally{final: true}
+	for {
+		name, ok := c.key()
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "prompt_tokens", "input_tokens":
+			set(&n.input, c)
+		case "completion_tokens", "output_tokens":
+			n.sawOutput = set(&n.output, c)
+		case "total_tokens":
+			set(&n.total, c)
+		case "prompt_tokens_details", "input_tokens_details":
+			n.details(c)
+		case "prompt_cache_hit_tokens":
+			set(&n.read, c)
+		default:
+			c.skip()
+		}
+	}
+	if found = !c.bad && n.usage().Total() > 0; found {
+		*t = n
+	}
+	return found
+}
+
+func (t *tally) details(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "cached_tokens":
+			set(&t.read, c)
+		case "cache_write_tokens", "cache_creation_tokens":
+			set(&t.written, c)
+		default:
+			c.skip()
+		}
+	}
+}
+
+func set(field *llm.Tokens, c *cursor) bool {
+	n, ok := c.count()
+	if ok {
+		*field = llm.Tokens(n)
+	}
+	return ok
+}
+
+// readChat reads one chunk of /v1/chat/completions or /v1/completions.
+func (p *Parser) readChat(c *cursor) {
+	if p.ev.Terminal = c.done(); p.ev.Terminal {
+		return
+	}
+	choices, reports := 0, false
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "choices":
+			choices += p.chatChoices(c)
+		case "usage":
+			reports = c.peek() == '{'
+			p.ev.HasUsage = p.tally.openAI(c) || p.ev.HasUsage
+		case "error":
+			p.ev.Error = c.peek() != 'n'
+			c.skip()
+		default:
+			c.skip()
+		}
+	}
+	p.ev.Empty = reports && choices == 0 && !p.ev.Error
+}
+
+func (p *Parser) chatChoices(c *cursor) (n int) {
+	if !c.enter('[') {
+		return 0
+	}
+	for c.more(']') {
+		n++
+		p.chatChoice(c)
+	}
+	return n
+}
+
+func (p *Parser) chatChoice(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "delta", "message":
+			p.message(c)
+		case "text":
+			p.text(c)
+		case "usage": // where some servers put it
+			p.ev.HasUsage = p.tally.openAI(c) || p.ev.HasUsage
+		default:
+			c.skip()
+		}
+	}
+}
+
+// message reads what a chat delta adds, or a whole message.
+func (p *Parser) message(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	reasoned := false // reasoning and reasoning_content are the same text under two names
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "content":
+			p.content(c)
+		case "refusal":
+			p.text(c)
+		case "reasoning_content", "reasoning":
+			if text, ok := c.str(); ok && !reasoned {
+				reasoned = len(text) > 0
+				p.delta(text)
+			}
+		case "tool_calls":
+			for ok := c.enter('['); ok && c.more(']'); {
+				p.toolCall(c)
+			}
+		case "function_call", "audio":
+			p.call(c)
+		default:
+			c.skip()
+		}
+	}
+}
+
+// toolCall reads {"function":{"name","arguments"}}.
+func (p *Parser) toolCall(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "function", "custom":
+			p.call(c)
+		default:
+			c.skip()
+		}
+	}
+}
+
+// call reads {"name","arguments"} and its relatives.
+func (p *Parser) call(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "name", "arguments", "input", "transcript":
+			p.text(c)
+		default:
+			c.skip()
+		}
+	}
+}
+
+// content is a string, or an array of parts.
+func (p *Parser) content(c *cursor) {
+	if c.bad || c.peek() != '[' {
+		p.text(c)
+		return
+	}
+	for ok := c.enter('['); ok && c.more(']'); {
+		p.part(c)
+	}
+}
+
+// part reads a part of a message, in either dialect: whatever of its members is text.
+func (p *Parser) part(c *cursor) {
+	if !c.enter('{') {
+		return
+	}
+	for {
+		name, ok := c.key()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "text", "refusal", "thinking", "transcript":
+			p.text(c)
+		default:
+			c.skip()
+		}
+	}
+}
+
+func (p *Parser) text(c *cursor) {
+	if text, ok := c.str(); ok {
+		p.delta(text)
+	}
+}
+
+// readResponses reads one event of /v1/responses. Its members may come in any order, so they are found first.
+func (p *Parser) readResponses(c *cursor) {
+	if p.ev.Terminal = c.done(); p.ev.Terminal {
+		return
+	}
+	if !c.enter('{') {
+		return
+	}
+	var kind, delta, response, item []byte
+	for {
+		name, ok := c.key()
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "type":
+			kind, _ = c.str()
+		case "delta":
+			delta, _ = c.str()
+		case "response":
+			response = c.value()
+		case "item":
+			item = c.value()
+		case "error":
+			p.ev.Error = c.peek() != 'n'
+			c.skip()
+		default:
+			c.skip()
+		}
+	}
+	p.responsesEvent(c, kind, delta, response, item)
+}
+
+func (p *Parser) responsesEvent(c *cursor, kind, delta, response, item []byte) {
+	switch string(kind) {
+	case "response.completed", "response.incomplete", "response.failed":
+		p.ev.Terminal, p.ev.Error = true, string(kind) == "response.failed"
+		p.usageIn(c, response)
+	case "error":
+		p.ev.Error = true
+	case "response.output_item.added":
+		in := cursor{b: item}
+		p.call(&in)
+		c.bad = c.bad || in.bad
+	case "response.audio.delta", "response.output_audio.delta": // sound, not text
+	default:
+		if bytes.HasSuffix(kind, []byte(".delta")) {
+			p.delta(delta)
+		}
+	}
+}
+
+// usageIn reads the usage member of a response object.
+func (p *Parser) usageIn(c *cursor, response []byte) {
+	in := cursor{b: response}
+	if !in.enter('{') {
+		return
+	}
+	for {
+		name, ok := in.key()
+		if !ok {
+			break
+		}
+		if string(name) != "usage" {
+			in.skip()
+			continue
+		}
+		p.ev.HasUsage = p.tally.openAI(&in) || p.ev.HasUsage
+	}
+	c.bad = c.bad || in.bad
+}

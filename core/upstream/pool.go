@@ -1,0 +1,207 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// lane is what the client keeps of one channel: where it is, its ready request heads, its connections, its health.
+type lane struct {
+	channel    Channel // as it was when the lane was made; a changed URL or credential makes a new lane
+	site       site
+	heads      [llm.CountTokens + 1][]byte // request head per endpoint, up to what differs between requests
+	tls        *tls.Config                 // nil for http
+	patience   time.Duration               // to connect
+	clock      llm.Clock
+	pool       pool
+	health     health
+	headerTime time.Duration
+}
+
+func newLane(ch *Channel, o *Options, clock llm.Clock, trust *tls.Config) *lane {
+	s, _ := parseBase(ch.BaseURL) // the catalog has checked it
+	l := &lane{channel: *ch, site: s, clock: clock,
+		patience:   time.Duration(o.ConnectTimeoutMS) * time.Millisecond,
+		headerTime: time.Duration(o.HeaderTimeoutMS) * time.Millisecond}
+	l.pool.open, l.pool.keep = o.Connections, o.IdleConnections
+	l.pool.expiry = time.Duration(o.IdleConnectionMS) * time.Millisecond
+	for ep := llm.Chat; ep <= llm.CountTokens; ep++ {
+		l.heads[ep] = requestHead(ep, &l.channel, &s)
+	}
+	if s.secure {
+		l.tls = trust.Clone()
+		l.tls.ServerName = s.name
+	}
+	return l
+}
+
+// serves reports that ch is still the channel the lane was made for.
+func (l *lane) serves(ch *Channel) bool {
+	return l.channel.BaseURL == ch.BaseURL && l.channel.Credential == ch.Credential && l.channel.Provider == ch.Provider
+}
+
+// take gives an idle connection that is still good, or a new one, with the deadline for sending and for the head set.
+// fresh asks for a new one.
+func (l *lane) take(ctx context.Context, fresh bool) (c *conn, reused bool, err error) {
+	for !fresh {
+		c := l.pool.pop(l.clock.Mono())
+		if c == nil {
+			break
+		}
+		if l.arm(c); c.healthy() { // armed first: a deadline of its last use would make it look dead
+			return c, true, nil
+		}
+		l.pool.drop(c)
+	}
+	if !l.pool.enter() {
+		return nil, false, &fullError{l.channel.Name, l.pool.open}
+	}
+	if c, err = l.dial(ctx); err != nil {
+		l.pool.leave()
+		return nil, false, err
+	}
+	l.arm(c)
+	return c, false, nil
+}
+
+func (l *lane) arm(c *conn) { _ = c.sock.SetDeadline(l.clock.Wall().Add(l.headerTime)) }
+
+func (l *lane) dial(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.patience)
+	defer cancel()
+	var d net.Dialer
+	sock, err := d.DialContext(ctx, "tcp", l.site.address)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if l.tls == nil {
+		return newConn(sock, sock), nil
+	}
+	secure := tls.Client(sock, l.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	if p := secure.ConnectionState().NegotiatedProtocol; p != "" && p != "http/1.1" {
+		sock.Close()
+		return nil, fmt.Errorf("TLS handshake: the server chose %q, not http/1.1", p)
+	}
+	return newConn(sock, secure), nil
+}
+
+// fullError says that a channel's connections are all in use. It is ours, not the channel's failure.
+type fullError struct {
+	channel string
+	limit   int
+}
+
+func (e *fullError) Error() string {
+	return fmt.Sprintf("channel %q: all %d connections are in use", e.channel, e.limit)
+}
+
+// pool keeps one lane's idle connections, newest on top, and counts every open one. The counts change under mu; the
+// connections themselves are closed outside of it.
+type pool struct {
+	open, keep int // limits
+	expiry     time.Duration
+	mu         struct {
+		sync.Mutex
+		idle   []*conn
+		count  int // open: idle, in use, or being dialled
+		closed bool
+	}
+}
+
+func (p *pool) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.count >= p.open {
+		return false
+	}
+	p.mu.count++
+	return true
+}
+
+func (p *pool) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.count--
+}
+
+// pop takes the newest idle connection that has not expired.
+func (p *pool) pop(now time.Duration) *conn {
+	p.mu.Lock()
+	n := len(p.mu.idle)
+	if n == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	c := p.mu.idle[n-1]
+	p.mu.idle[n-1] = nil
+	p.mu.idle = p.mu.idle[:n-1]
+	p.mu.Unlock()
+	if now-c.idleAt < p.expiry {
+		return c
+	}
+	p.drop(c)
+	p.sweep(now) // the others are older still
+	return nil
+}
+
+// put keeps c for reuse, or closes it when there are enough.
+func (p *pool) put(c *conn, now time.Duration) {
+	if len(c.buf) > connBuffer {
+		c.buf = make([]byte, connBuffer)
+	}
+	c.r, c.w, c.got, c.idleAt = 0, 0, false, now
+	p.mu.Lock()
+	keep := !p.mu.closed && len(p.mu.idle) < p.keep
+	if keep {
+		p.mu.idle = append(p.mu.idle, c)
+	}
+	p.mu.Unlock()
+	if !keep {
+		p.drop(c)
+	}
+}
+
+// drop closes a connection that its caller owns.
+func (p *pool) drop(c *conn) {
+	c.abort()
+	p.leave()
+}
+
+// sweep closes connections that were idle for too long; they are the oldest, at the bottom.
+func (p *pool) sweep(now time.Duration) {
+	var expired []*conn
+	p.mu.Lock()
+	n := 0
+	for n < len(p.mu.idle) && now-p.mu.idle[n].idleAt >= p.expiry {
+		n++
+	}
+	if n > 0 {
+		expired = append(expired, p.mu.idle[:n]...)
+		p.mu.idle = append(p.mu.idle[:0], p.mu.idle[n:]...)
+	}
+	p.mu.Unlock()
+	for _, c := range expired {
+		p.drop(c)
+	}
+}
+
+// close drops what is idle; what is in use is dropped when it comes back.
+func (p *pool) close() {
+	p.mu.Lock()
+	idle := p.mu.idle
+	p.mu.idle, p.mu.closed = nil, true
+	p.mu.Unlock()
+	for _, c := range idle {
+		p.drop(c)
+	}
+}

@@ -1,0 +1,250 @@
+package upstream
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+const (
+	sendBuffer    = 8 << 10 // requests up to this size go out in one write
+	anthropicDate = "2023-06-01"
+)
+
+// outgoing is one request as it goes out: the client's body with a few values replaced. The body is not copied as a
+// whole and not written anew; what stands between the edits is sent as it was checked.
+type outgoing struct {
+	req     *Request
+	edits   []edit
+	text    []byte // backing of the edits' texts
+	length  int64  // of the spliced body
+	written []byte // buffer of send
+}
+
+// edit replaces body[off:end]; off == end inserts.
+type edit struct {
+	off, end int
+	with     []byte
+}
+
+var outgoings = sync.Pool{New: func() any { return &outgoing{written: make([]byte, 0, sendBuffer)} }}
+
+// newOutgoing plans the splices. The caller gives it back with free.
+func newOutgoing(req *Request) *outgoing {
+	o := outgoings.Get().(*outgoing)
+	o.req, o.edits, o.text = req, o.edits[:0], o.text[:0]
+	o.editModel()
+	o.editCaps()
+	o.editUsage()
+	slices.SortStableFunc(o.edits, func(a, b edit) int { return cmp.Compare(a.off, b.off) })
+	o.length = int64(len(req.Body))
+	for _, e := range o.edits {
+		o.length += int64(len(e.with) - (e.end - e.off))
+	}
+	return o
+}
+
+func (o *outgoing) free() {
+	o.req = nil
+	clear(o.edits)
+	outgoings.Put(o)
+}
+
+func (o *outgoing) replace(off, end int, parts ...string) {
+	from := len(o.text)
+	for _, p := range parts {
+		o.text = append(o.text, p...)
+	}
+	o.edits = append(o.edits, edit{off, end, o.text[from:len(o.text):len(o.text)]})
+}
+
+// editModel names the model as the provider does. Names hold nothing that JSON escapes: NewCatalog saw to it.
+func (o *outgoing) editModel() {
+	at, target := o.req.Head.Model, o.req.Model.Target
+	if target != "" && string(at.In(o.req.Body)) != target {
+		o.replace(int(at.Off), int(at.End), target)
+	}
+}
+
+// editCaps sends the granted cap: every cap of the body that is above it is lowered, and where there is none, one is
+// inserted under the name that the endpoint and model know.
+func (o *outgoing) editCaps() {
+	head := o.req.Head
+	if o.req.Granted <= 0 {
+		return
+	}
+	name := capMember(head.Endpoint, cmp.Or(o.req.Model.Target, o.req.Model.Name))
+	if name == "" {
+		return
+	}
+	each := max(int64(o.req.Granted)/int64(max(head.Choices, 1)), 1)
+	var digits [20]byte
+	value := strconv.AppendInt(digits[:0], each, 10)
+	for _, at := range head.Caps {
+		if given := at.In(o.req.Body); !atMost(given, each) {
+			o.replace(int(at.Off), int(at.End), string(value))
+		}
+	}
+	if len(head.Caps) == 0 {
+		o.replace(int(head.Insert), int(head.Insert), `"`, name, `":`, string(value), `,`)
+	}
+}
+
+// atMost reports that a JSON integer is not above n. Anything else than plain digits (null) is.
+func atMost(given []byte, n int64) bool {
+	v, err := strconv.ParseInt(string(given), 10, 64)
+	return err == nil && v >= 0 && v <= n
+}
+
+// capMember is the name under which an endpoint takes a cap on its output; empty: it has none. OpenAI's reasoning models
+// refuse max_tokens; older servers that speak the dialect know nothing else.
+func capMember(ep llm.Endpoint, model string) string {
+	switch ep {
+	case llm.Chat:
+		model = model[strings.LastIndexByte(model, '/')+1:]
+		for _, family := range [...]string{"o1", "o3", "o4", "gpt-5"} {
+			if strings.HasPrefix(model, family) {
+				return "max_completion_tokens"
+			}
+		}
+		return "max_tokens"
+	case llm.Completions, llm.Messages:
+		return "max_tokens"
+	case llm.Responses:
+		return "max_output_tokens"
+	}
+	return ""
+}
+
+// editUsage asks an OpenAI stream to report its usage.
+func (o *outgoing) editUsage() {
+	head := o.req.Head
+	if !head.Stream || head.Endpoint != llm.Chat && head.Endpoint != llm.Completions || head.IncludeUsage == llm.True {
+		return
+	}
+	if head.StreamOptions.Empty() {
+		o.replace(int(head.Insert), int(head.Insert), `"stream_options":{"include_usage":true},`)
+		return
+	}
+	off := int(head.StreamOptions.Off)
+	options := head.StreamOptions.In(o.req.Body)
+	c := cursor{b: options}
+	if !c.enter('{') { // null
+		o.replace(off, off+len(options), `{"include_usage":true}`)
+		return
+	}
+	inside, members := c.i, false
+	for {
+		name, ok := c.key()
+		if !ok {
+			break
+		}
+		members = true
+		value := c.value()
+		if unescaped(name) == "include_usage" {
+			o.replace(off+c.i-len(value), off+c.i, "true")
+			return
+		}
+	}
+	comma := ""
+	if members {
+		comma = ","
+	}
+	o.replace(off+inside, off+inside, `"include_usage":true`, comma)
+}
+
+func unescaped(name []byte) string { return string(Unescape(nil, name)) }
+
+// send writes the request. What it has not written when it fails, the peer cannot have read.
+func (o *outgoing) send(w io.Writer, l *lane) error {
+	o.written = l.appendHead(o.written[:0], o.req, o.length)
+	at := 0
+	for _, e := range o.edits {
+		if err := o.add(w, o.req.Body[at:e.off]); err != nil {
+			return err
+		}
+		if err := o.add(w, e.with); err != nil {
+			return err
+		}
+		at = e.end
+	}
+	if err := o.add(w, o.req.Body[at:]); err != nil {
+		return err
+	}
+	_, err := w.Write(o.written)
+	return err
+}
+
+// add buffers p if it fits, else writes what is buffered, and p when it is long.
+func (o *outgoing) add(w io.Writer, p []byte) error {
+	if len(o.written)+len(p) <= cap(o.written) {
+		o.written = append(o.written, p...)
+		return nil
+	}
+	room := cap(o.written) - len(o.written)
+	o.written = append(o.written, p[:room]...)
+	if _, err := w.Write(o.written); err != nil {
+		return err
+	}
+	o.written, p = o.written[:0], p[room:]
+	if len(p) < cap(o.written) {
+		o.written = append(o.written, p...)
+		return nil
+	}
+	_, err := w.Write(p)
+	return err
+}
+
+// requestHead is what all requests of a channel to an endpoint begin with.
+func requestHead(ep llm.Endpoint, ch *Channel, s *site) []byte {
+	b := []byte("POST " + s.prefix + ep.Path() + " HTTP/1.1\r\nHost: " + s.host +
+		"\r\nContent-Type: application/json\r\nAccept-Encoding: identity\r\nUser-Agent: weir\r\n")
+	switch {
+	case ch.Credential == "":
+	case ch.Provider == "anthropic":
+		b = append(b, "x-api-key: "+ch.Credential+"\r\n"...)
+	default:
+		b = append(b, "Authorization: Bearer "+ch.Credential+"\r\n"...)
+	}
+	return b
+}
+
+// appendHead writes the request head, its end included.
+func (l *lane) appendHead(b []byte, req *Request, length int64) []byte {
+	b = append(b, l.heads[req.Head.Endpoint]...)
+	if l.channel.Provider == "anthropic" {
+		version := req.Version
+		if len(version) == 0 {
+			version = []byte(anthropicDate)
+		}
+		b = header(b, "anthropic-version", version)
+		b = header(b, "anthropic-beta", req.Beta)
+	}
+	if req.Head.Stream {
+		b = append(b, "Accept: text/event-stream\r\n"...)
+	} else {
+		b = append(b, "Accept: application/json\r\n"...)
+	}
+	if req.RequestID != "" {
+		b = append(append(append(b, "X-Request-Id: "...), req.RequestID...), "\r\n"...)
+	}
+	if l.site.loopback {
+		b = header(b, "x-sim", req.Sim)
+	}
+	b = append(b, "Content-Length: "...)
+	b = strconv.AppendInt(b, length, 10)
+	return append(b, "\r\n\r\n"...)
+}
+
+func header(b []byte, name string, value []byte) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	b = append(append(b, name...), ": "...)
+	return append(append(b, value...), "\r\n"...)
+}

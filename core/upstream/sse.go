@@ -1,0 +1,299 @@
+package upstream
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+const (
+	eventBuffer = 4 << 10  // what a stream starts with
+	eventKeep   = 64 << 10 // larger buffers are not kept for the next stream
+)
+
+var bom = []byte("\xef\xbb\xbf")
+
+// lines walks line by line; a line ends in LF, CRLF or CR. The next LF and CR are remembered, so that a walk is linear
+// whatever the mixture.
+type lines struct {
+	b      []byte
+	pos    int
+	lf, cr int // the next ones at or after pos, len(b) for none; below pos: not known
+}
+
+func walk(b []byte, pos int) lines { return lines{b, pos, -1, -1} }
+
+// next gives the line b[start:end] and where the one after it begins; not ok: no line end follows.
+func (l *lines) next() (start, end, after int, ok bool) {
+	if l.lf < l.pos {
+		l.lf = l.find('\n')
+	}
+	if l.cr < l.pos {
+		l.cr = l.find('\r')
+	}
+	start, end = l.pos, min(l.lf, l.cr)
+	if end == len(l.b) {
+		return start, end, end, false
+	}
+	after = end + 1
+	if l.b[end] == '\r' && after < len(l.b) && l.b[after] == '\n' {
+		after++
+	}
+	l.pos = after
+	return start, end, after, true
+}
+
+func (l *lines) find(b byte) int {
+	if i := bytes.IndexByte(l.b[l.pos:], b); i >= 0 {
+		return l.pos + i
+	}
+	return len(l.b)
+}
+
+// splitter finds where events end (an empty line) in bytes that arrive in any pieces; each byte is looked at once.
+//
+// A CR at the end of what has arrived is a question: is an LF on its way? Waiting for the answer would hold the last
+// event of a CR stream back for ever. So the line before decides: after CRLF it waits, else it takes the CR as the end,
+// and an LF that comes all the same belongs to it.
+type splitter struct {
+	pos    int  // bytes looked at
+	inLine bool // some of the current line lies before pos
+	crlf   bool // the last line ended in CRLF
+	skipLF bool // the last byte was a CR taken as a line's end
+}
+
+// scan looks at what is new in b and returns where its last whole event ends; 0: nowhere.
+func (s *splitter) scan(b []byte) (end int) {
+	if s.skipLF && s.pos < len(b) {
+		s.skipLF = false
+		if b[s.pos] == '\n' {
+			s.pos++
+			s.crlf = true
+		}
+	}
+	l := walk(b, s.pos)
+	for {
+		start, stop, after, ok := l.next()
+		if !ok {
+			s.inLine = s.inLine || start < len(b)
+			s.pos = len(b)
+			return end
+		}
+		empty := start == stop && !s.inLine
+		if b[stop] == '\r' && stop+1 == len(b) {
+			if s.crlf {
+				s.pos, s.inLine = stop, !empty
+				return end
+			}
+			s.skipLF = true
+		} else {
+			s.crlf = after == stop+2
+		}
+		s.pos, s.inLine = after, false
+		if empty {
+			end = after
+		}
+	}
+}
+
+// events collects a stream's body and gives it out in whole events.
+type events struct {
+	buf   []byte
+	box   *[]byte // where buf came from
+	given int     // bytes the last call gave out
+	begun bool    // past where a byte order mark may stand
+	split splitter
+}
+
+var eventBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, eventBuffer)) }}
+
+// room is free space at the end of the buffer, at least a quarter of it.
+func (e *events) room() []byte {
+	if e.box == nil {
+		e.box = eventBuffers.Get().(*[]byte)
+		e.buf = (*e.box)[:0]
+	}
+	if cap(e.buf)-len(e.buf) < cap(e.buf)/4 {
+		grown := make([]byte, len(e.buf), 2*cap(e.buf))
+		copy(grown, e.buf)
+		e.buf = grown
+	}
+	return e.buf[len(e.buf):cap(e.buf)]
+}
+
+func (e *events) grew(n int) { e.buf = e.buf[:len(e.buf)+n] }
+
+func (e *events) pending() int { return len(e.buf) }
+
+// shift forgets what was given out.
+func (e *events) shift() {
+	if e.given > 0 {
+		e.drop(e.given)
+		e.split.pos -= e.given
+		e.given = 0
+	}
+}
+
+func (e *events) drop(n int) { e.buf = e.buf[:copy(e.buf, e.buf[n:])] }
+
+// complete gives all whole events there are; nil when there is none.
+func (e *events) complete() []byte {
+	if !e.begun {
+		if len(e.buf) < len(bom) && bytes.HasPrefix(bom, e.buf) {
+			return nil
+		}
+		e.begun = true
+		if bytes.HasPrefix(e.buf, bom) {
+			e.drop(len(bom))
+		}
+	}
+	if e.split.skipLF && e.split.pos == 0 && len(e.buf) > 0 {
+		if e.split.skipLF = false; e.buf[0] == '\n' {
+			e.drop(1) // the second half of the line end that the last event was given out with
+		}
+	}
+	if e.given = e.split.scan(e.buf); e.given == 0 {
+		return nil
+	}
+	return e.buf[:e.given]
+}
+
+// rest gives what follows the last whole event when the stream is over, closed like an event. framed says that the end
+// is certain; otherwise a line without its end is taken for cut off and dropped.
+func (e *events) rest(framed bool) []byte {
+	if len(e.buf) == 0 || e.split.inLine && !framed {
+		return nil
+	}
+	if e.split.inLine {
+		e.buf = append(e.buf, '\n')
+	}
+	e.buf = append(e.buf, '\n')
+	e.split.pos, e.given = len(e.buf), len(e.buf)
+	return e.buf
+}
+
+func (e *events) free() {
+	if e.box != nil {
+		if cap(e.buf) <= eventKeep {
+			*e.box = e.buf[:0]
+		}
+		eventBuffers.Put(e.box)
+	}
+	*e = events{}
+}
+
+// Parser walks the events of a stream in one dialect and endpoint; it keeps usage merged over events. It is for one
+// goroutine, and can be reused after Reset.
+type Parser struct {
+	ep     llm.Endpoint
+	ev     Event
+	joined []byte   // data of several lines
+	deltas [][]byte // backing of ev.Deltas
+	tally  tally
+	whole  bool     // a buffered answer is read: tool inputs count
+	raws   [][]byte // those inputs, JSON as it stands
+}
+
+// NewParser makes a parser.
+func NewParser(ep llm.Endpoint) *Parser { return &Parser{ep: ep} }
+
+// Reset makes p as new, for another stream, keeping its buffers.
+func (p *Parser) Reset(ep llm.Endpoint) {
+	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0]}
+}
+
+// Parse splits raw (whole events) and visits each. It allocates nothing per event. Data that is not JSON is visited
+// without deltas and without usage.
+func (p *Parser) Parse(raw []byte, visit func(e *Event)) {
+	l, begin := walk(raw, 0), 0
+	if bytes.HasPrefix(raw, bom) {
+		l.pos = len(bom)
+	}
+	p.begin()
+	for {
+		start, end, after, ok := l.next()
+		if start == end && ok {
+			p.finish(raw[begin:after], visit)
+			begin = after
+			continue
+		}
+		p.line(raw[start:end])
+		if !ok {
+			break
+		}
+	}
+	if begin < len(raw) {
+		p.finish(raw[begin:], visit)
+	}
+}
+
+func (p *Parser) begin() {
+	p.ev = Event{}
+	p.deltas = p.deltas[:0]
+}
+
+// line takes a data line; id, event, retry and comments are the client's business (the data names its event).
+func (p *Parser) line(line []byte) {
+	value, ok := bytes.CutPrefix(line, []byte("data"))
+	if !ok {
+		return
+	}
+	if len(value) > 0 {
+		if value[0] != ':' {
+			return
+		}
+		value = value[1:]
+		if len(value) > 0 && value[0] == ' ' {
+			value = value[1:]
+		}
+	}
+	if p.ev.Data == nil {
+		p.ev.Data = value[:len(value):len(value)]
+		return
+	}
+	p.joined = append(append(append(p.joined[:0], p.ev.Data...), '\n'), value...)
+	p.ev.Data = p.joined
+}
+
+func (p *Parser) finish(raw []byte, visit func(e *Event)) {
+	p.ev.Raw = raw
+	if len(p.ev.Data) > 0 {
+		p.read()
+	}
+	visit(&p.ev)
+	p.begin()
+}
+
+// read makes sense of the event's data.
+func (p *Parser) read() {
+	was := p.tally
+	c := cursor{b: p.ev.Data}
+	switch p.ep {
+	case llm.Messages, llm.CountTokens:
+		p.readMessages(&c)
+	case llm.Responses:
+		p.readResponses(&c)
+	default:
+		p.readChat(&c)
+	}
+	if c.bad {
+		p.tally = was
+		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data}
+		return
+	}
+	p.ev.Usage = p.tally.usage()
+	if p.ev.Deltas = p.deltas; len(p.deltas) > 0 {
+		p.ev.Delta = p.deltas[0]
+	}
+}
+
+func (p *Parser) delta(text []byte) {
+	if len(text) > 0 {
+		p.deltas = append(p.deltas, text)
+	}
+}
+
+// Usage is what the stream has reported so far; ok when it is the final word. Anthropic's message_start alone is not:
+// the output comes with message_delta.
+func (p *Parser) Usage() (u llm.Usage, ok bool) { return p.tally.usage(), p.tally.final }
