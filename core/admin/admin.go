@@ -1,12 +1,12 @@
-// Package admin is the operator's API on its own listener: objects, limits, money, policies, usage, audit, health,
-// metrics.
 package admin
 
 import (
-	"context"
+	"crypto/sha256"
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
+	"sync/atomic"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/ledger"
@@ -25,10 +25,13 @@ type Live interface {
 
 // Options configure the API.
 type Options struct {
-	Token    string // at least 16 characters
+	Token    string // at least 16 characters; empty refuses everybody
 	Currency string // "cny"
 	Envelope policy.Envelope
 	Version  string
+	// Tiers are the configured tiers: keys may name only these, and usage-window shows their limits where a key has
+	// none of its own. Nil: any name is accepted.
+	Tiers map[string]limit.Limits
 }
 
 // Parts are what the API works on.
@@ -39,42 +42,68 @@ type Parts struct {
 	Directory *auth.Directory
 	Limiter   *limit.Memory
 	Policy    *policy.Host
-	Client    *upstream.Client
+	Client    *upstream.Client // nil: channels are listed without their health
 	Live      Live
 	Log       *slog.Logger
 	// Shipped gives a module that comes with the binary by name.
 	Shipped func(name string) (wasm []byte, ok bool)
-}
-
-// Seed is what the configuration file wants to exist. What the store has already is left alone.
-type Seed struct {
-	Global   limit.Limits
-	Models   []upstream.Model
-	Channels []upstream.Channel
-	Policies []SeedPolicy
-}
-
-// SeedPolicy is one module of the configuration: a shipped name or a file's bytes.
-type SeedPolicy struct {
-	Name    string
-	Wasm    []byte // nil: shipped
-	Profile string
-	Params  []byte
-	OnError policy.OnError
-	Active  bool
+	// Metrics writes what GET /metrics answers, in Prometheus' text format.
+	Metrics func(io.Writer)
 }
 
 // API serves the admin routes. Changes are serialised; each is durable before it is answered.
-type API struct{}
+type API struct {
+	Parts
+	o      Options
+	token  [sha256.Size]byte
+	suffix string        // "Cny": the end of money fields
+	turn   chan struct{} // one slot: who holds it may change things
+
+	// Views for readers; replaced by who holds the turn.
+	goods    atomic.Pointer[goods]
+	global   atomic.Pointer[limit.Limits]
+	rules    atomic.Pointer[rules]
+	envelope atomic.Pointer[policy.Envelope]
+
+	// Touched only with the turn.
+	seeded   map[string]string // object -> hash of what Seed wrote
+	enforced policy.Envelope   // what the active module was activated with
+}
 
 // New makes the API; Restore must be called before it is served.
-func New(o Options, p Parts) *API { panic("skeleton") }
+func New(o Options, p Parts) *API {
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Currency == "" {
+		o.Currency = "cny"
+	}
+	a := &API{Parts: p, o: o, token: sha256.Sum256([]byte(o.Token)), turn: make(chan struct{}, 1), seeded: map[string]string{}}
+	a.suffix = strings.ToUpper(o.Currency[:1]) + strings.ToLower(o.Currency[1:])
+	a.goods.Store(new(goods))
+	a.global.Store(new(limit.Limits))
+	a.rules.Store(new(rules))
+	a.SetEnvelope(o.Envelope)
+	return a
+}
 
-// Restore fills the directory, the catalog and the policy host from the ledger's documents, and the limiter's balances.
-func (a *API) Restore(ctx context.Context, s ledger.State) error { panic("skeleton") }
-
-// Seed creates what the store lacks. With overwrite (weir config apply) the configuration wins.
-func (a *API) Seed(ctx context.Context, s Seed, overwrite bool) error { panic("skeleton") }
+// SetEnvelope bounds policies anew; the active one is bound by it from the next activation or Seed on.
+func (a *API) SetEnvelope(e policy.Envelope) { a.envelope.Store(&e) }
 
 // Handler is the admin listener's handler.
-func (a *API) Handler() http.Handler { panic("skeleton") }
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	routes := a.routes()
+	for _, r := range routes {
+		mux.Handle(r.method+" "+r.path, a.serve(r))
+	}
+	lost := a.lost(routes)
+	mux.Handle("/", lost)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if tidy(r.URL.Path) {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		lost.ServeHTTP(w, r) // the mux would redirect to another spelling
+	})
+}

@@ -1,0 +1,62 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// class is how a kind of error looks on the wire.
+type class struct {
+	status     int
+	kind, code string
+}
+
+// classes is the one table from kinds to HTTP of this listener; what is absent is an internal error.
+var classes = map[llm.Kind]class{
+	llm.KindInvalid:      {http.StatusBadRequest, "invalid_request_error", "invalid_request"},
+	llm.KindTooLarge:     {http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large"},
+	llm.KindUnauthorized: {http.StatusUnauthorized, "authentication_error", "authentication_error"},
+	llm.KindForbidden:    {http.StatusForbidden, "permission_error", "permission_denied"},
+	llm.KindNotFound:     {http.StatusNotFound, "not_found_error", "not_found"},
+	llm.KindConflict:     {http.StatusConflict, "conflict_error", "conflict"},
+	llm.KindUnavailable:  {http.StatusServiceUnavailable, "api_error", "unavailable"},
+	llm.KindTimeout:      {http.StatusServiceUnavailable, "api_error", "unavailable"},
+}
+
+// fail writes an error. What nobody foresaw is logged and said to be internal, without its text.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var e *llm.Error
+	known := errors.As(err, &e)
+	var c class
+	if known {
+		c, known = classes[e.Kind]
+	}
+	if !known {
+		a.Log.Error("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		c, e = class{http.StatusInternalServerError, "api_error", "internal_error"}, llm.Errorf(llm.KindInternal, "internal error; the gateway's log has the cause")
+	}
+	if e.Status != 0 {
+		c.status = e.Status
+	}
+	if e.Code != "" {
+		c.code = e.Code
+	}
+	body := object{{"type", c.kind}, {"message", e.Message}, {"code", c.code}, {"param", orNull(e.Param)}}
+	if e.LimitBytes != 0 {
+		body = append(body, member{"limit_bytes", e.LimitBytes})
+	}
+	for name, v := range e.Fields {
+		body = append(body, member{name, v})
+	}
+	if c.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeJSON(w, answer{c.status, object{{"error", body}}})
+}
+
+// missing is the 404 of an object.
+func missing(kind string, id any) error {
+	return llm.Errorf(llm.KindNotFound, "no %s %v", kind, id)
+}

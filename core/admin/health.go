@@ -1,0 +1,48 @@
+package admin
+
+import (
+	_ "embed"
+	"net/http"
+	"strings"
+)
+
+// openAPIText describes every route; written by hand.
+//
+//go:embed openapi.yaml
+var openAPIText []byte
+
+func (a *API) openAPI(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(openAPIText) // a client that left cannot be told anything
+	return nil
+}
+
+func (a *API) metrics(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	if a.Metrics != nil {
+		a.Metrics(w)
+	}
+	return nil
+}
+
+// healthz says that the process answers; nothing more.
+func (a *API) healthz(*call) (answer, error) {
+	return ok(object{{"status", "ok"}, {"version", a.o.Version}}), nil
+}
+
+// readyz says whether requests can be served, and if not, everything that stands in the way.
+func (a *API) readyz(w http.ResponseWriter, _ *http.Request) error {
+	reasons := []string{}
+	if err := a.Ledger.Healthy(); err != nil {
+		reasons = append(reasons, "ledger: "+err.Error())
+	}
+	if err := a.Live.Ready(); err != nil {
+		reasons = append(reasons, strings.Split(err.Error(), "\n")...)
+	}
+	ans := ok(object{{"status", "ready"}, {"reasons", reasons}})
+	if len(reasons) > 0 {
+		ans = answer{http.StatusServiceUnavailable, object{{"status", "unready"}, {"reasons", reasons}}}
+	}
+	writeJSON(w, ans)
+	return nil
+}

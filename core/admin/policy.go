@@ -1,0 +1,286 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+)
+
+const (
+	maxVersions    = 32 // kept per policy; the oldest that no binding needs makes room
+	maxPolicyName  = 64
+	minVersionText = 6 // characters of a hash that may stand for it
+	maxParamsBytes = 64 << 10
+)
+
+// rules are the policies and the binding in force: immutable.
+type rules struct {
+	policies []policyDoc // by name
+	bound    bindingDoc
+}
+
+// policyDoc is a named series of modules, oldest first. Stored under "policy"; the bytes of each version are documents
+// of their own, under "module".
+type policyDoc struct {
+	Name     string    `json:"name"`
+	Versions []version `json:"versions"`
+}
+
+type version struct {
+	Hash    string          `json:"hash"`
+	Profile string          `json:"profile"`
+	Size    int             `json:"size"`
+	Cases   int             `json:"cases"`
+	Schema  json.RawMessage `json:"schema,omitempty"`
+	About   string          `json:"about,omitempty"`
+	AtMS    int64           `json:"atMs"`
+}
+
+func (r *rules) policy(name string) (policyDoc, bool) {
+	i, found := slices.BinarySearchFunc(r.policies, name, func(p policyDoc, n string) int { return strings.Compare(p.Name, n) })
+	if !found {
+		return policyDoc{Name: name}, false
+	}
+	return r.policies[i], true
+}
+
+// with is r with one policy put in.
+func (r *rules) with(p policyDoc) *rules {
+	next := only(slices.Clone(r.policies), func(old policyDoc) bool { return old.Name != p.Name })
+	next = append(next, p)
+	slices.SortFunc(next, func(a, b policyDoc) int { return strings.Compare(a.Name, b.Name) })
+	return &rules{next, r.bound}
+}
+
+// find resolves a version by hash or its beginning; empty is the newest.
+func (p policyDoc) find(text string) (version, error) {
+	if text == "" && len(p.Versions) > 0 {
+		return p.Versions[len(p.Versions)-1], nil
+	}
+	var hits []version
+	var known []string
+	for _, v := range p.Versions {
+		known = append(known, short(v.Hash))
+		if len(text) >= minVersionText && strings.HasPrefix(v.Hash, strings.ToLower(text)) {
+			hits = append(hits, v)
+		}
+	}
+	switch len(hits) {
+	case 1:
+		return hits[0], nil
+	case 0:
+		return version{}, llm.Invalid("version", "version: policy %q has no version %.64q (a content hash, or its first %d characters or more); it has %s",
+			p.Name, text, minVersionText, strings.Join(known, ", "))
+	}
+	return version{}, llm.Invalid("version", "version: %q fits %d versions of policy %q; give more characters", text, len(hits), p.Name)
+}
+
+// short is a version for people.
+func short(hash string) string { return hash[:min(12, len(hash))] }
+
+// add is p with one more version, and the hashes that had to make room. Versions that a binding needs stay.
+func (p policyDoc) add(v version, b bindingDoc) (next policyDoc, dropped []string) {
+	next = policyDoc{p.Name, append(slices.Clone(p.Versions), v)}
+	for i := 0; len(next.Versions) > maxVersions && i < len(next.Versions)-1; {
+		if old := next.Versions[i]; !b.needs(p.Name, old.Hash) {
+			next.Versions = slices.Delete(next.Versions, i, i+1)
+			dropped = append(dropped, old.Hash)
+			continue
+		}
+		i++
+	}
+	return next, dropped
+}
+
+func moduleID(name, hash string) string { return name + "/" + hash }
+
+// checkPolicyName keeps names that can stand in a path and in a file's name.
+func checkPolicyName(s string) error {
+	ok := len(s) >= 1 && len(s) <= maxPolicyName && s[0] != '.' && s[0] != '-'
+	for _, c := range []byte(s) {
+		ok = ok && (c-'a' < 26 || c-'A' < 26 || c-'0' < 10 || c == '-' || c == '_' || c == '.')
+	}
+	if !ok {
+		return fmt.Errorf("expected 1 to %d letters, digits, dots, dashes or underscores, got %.80q", maxPolicyName, s)
+	}
+	return nil
+}
+
+func versionView(v version, active bool) object {
+	return object{{"hash", v.Hash}, {"version", short(v.Hash)}, {"profile", v.Profile}, {"size", v.Size}, {"cases", v.Cases},
+		{"active", active}, {"uploadedAt", moment(v.AtMS)}, {"schema", v.Schema}, {"about", orNull(v.About)}}
+}
+
+// listPolicies shows one row per policy: the active version, else the newest.
+func (a *API) listPolicies(c *call) (answer, error) {
+	q := parseQuery(c.URL, "limit", "cursor", "name")
+	r := a.rules.Load()
+	name := q.text("name")
+	rows := only(slices.Clone(r.policies), func(p policyDoc) bool { return name == "" || p.Name == name })
+	return pageOf(q, rows, func(p policyDoc) string { return p.Name }, parseName, func(p policyDoc) object {
+		v := p.Versions[len(p.Versions)-1]
+		active := r.bound.Current != nil && r.bound.Current.Module == p.Name
+		if active {
+			v, _ = p.find(r.bound.Current.Hash)
+		}
+		return append(object{{"name", p.Name}, {"versions", len(p.Versions)}}, versionView(v, active)...)
+	})
+}
+
+// policy finds the one in the path.
+func (a *API) policy(c *call) (policyDoc, error) { return a.policyNamed(c.PathValue("name")) }
+
+func (a *API) policyNamed(name string) (policyDoc, error) {
+	r := a.rules.Load()
+	p, found := r.policy(name)
+	if found {
+		return p, nil
+	}
+	var names []string
+	for _, other := range r.policies {
+		names = append(names, other.Name)
+	}
+	return p, llm.Errorf(llm.KindNotFound, "no policy %.64q%s", name, suggest(name, names))
+}
+
+// listVersions shows a policy's versions, newest first.
+func (a *API) listVersions(c *call) (answer, error) {
+	p, err := a.policy(c)
+	if err != nil {
+		return answer{}, err
+	}
+	bound := a.rules.Load().bound
+	rows := make([]object, 0, len(p.Versions))
+	for _, v := range slices.Backward(p.Versions) {
+		rows = append(rows, versionView(v, bound.serves(p.Name, v.Hash)))
+	}
+	return ok(object{{"name", p.Name}, {"data", rows}, {"nextCursor", nil}}), nil
+}
+
+// uploadPolicy verifies a module and stores it; nothing is active yet. The compiler runs before the turn is taken.
+func (a *API) uploadPolicy(c *call) (answer, error) {
+	q := parseQuery(c.URL, "name", "profile")
+	name, profile := q.text("name"), q.text("profile")
+	if err := checkPolicyName(name); err != nil {
+		q.fail("name", "%s", err.Error())
+	}
+	if profile == "" {
+		profile = "small"
+	}
+	if err := oneOf("small", "large")(profile); err != nil {
+		q.fail("profile", "%s", err.Error())
+	}
+	if q.err == nil && len(c.body) == 0 {
+		q.err = llm.Invalid("", "the body is empty; expected the module's raw .wasm bytes")
+	}
+	if q.err != nil {
+		return answer{}, q.err
+	}
+	v, err := a.verify(c.Context(), name, c.body, profile)
+	if err != nil {
+		return answer{}, err
+	}
+	done, err := a.take(c.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	defer done()
+	return a.storeModule(c, name, v)
+}
+
+// verify lets the host check and compile; the module waits there, inactive.
+func (a *API) verify(ctx context.Context, name string, wasm []byte, profile string) (version, error) {
+	m, err := a.Policy.Add(ctx, name, wasm, profile)
+	if err != nil {
+		return version{}, err
+	}
+	v := version{Hash: m.Hash, Profile: profile, Size: len(wasm), Cases: m.Cases, About: string(m.About), AtMS: a.Clock.Wall().UnixMilli()}
+	if v.Hash == "" {
+		sum := sha256.Sum256(wasm)
+		v.Hash = hex.EncodeToString(sum[:])
+	}
+	if json.Valid(m.Schema) {
+		v.Schema = m.Schema
+	}
+	return v, nil
+}
+
+// storeModule keeps a verified version. REQUIRES: the turn.
+func (a *API) storeModule(c *call, name string, v version) (answer, error) {
+	r := a.rules.Load()
+	p, _ := r.policy(name)
+	if old, err := p.find(v.Hash); err == nil {
+		return ok(append(object{{"name", name}}, versionView(old, r.bound.serves(name, old.Hash))...)), nil
+	}
+	next, docs := a.grown(p, v, c.body)
+	ans := created(append(object{{"name", name}}, versionView(v, false)...))
+	if err := a.put(c.ctx, c, change{action: "policy.upload", target: "policy:" + name, after: ans.value, docs: docs}, ans); err != nil {
+		return answer{}, err
+	}
+	a.rules.Store(r.with(next))
+	return ans, nil
+}
+
+// grown is a policy with one more version, and the documents that say so.
+func (a *API) grown(p policyDoc, v version, wasm []byte) (policyDoc, []ledger.Doc) {
+	next, dropped := p.add(v, a.rules.Load().bound)
+	docs := []ledger.Doc{{Kind: "module", ID: moduleID(p.Name, v.Hash), Data: wasm}, named("policy", p.Name, next)}
+	for _, hash := range dropped {
+		docs = append(docs, named("module", moduleID(p.Name, hash), nil))
+	}
+	return next, docs
+}
+
+// shipped gives a policy that is stored, else one that comes with the binary, which then is to be stored: docs.
+func (a *API) shipped(ctx context.Context, p policyDoc) (policyDoc, []ledger.Doc, bool, error) {
+	if len(p.Versions) > 0 || a.Shipped == nil {
+		return p, nil, len(p.Versions) > 0, nil
+	}
+	wasm, found := a.Shipped(p.Name)
+	if !found {
+		return p, nil, false, nil
+	}
+	v, err := a.verify(ctx, p.Name, wasm, "small")
+	if err != nil {
+		return p, nil, false, err
+	}
+	p, docs := a.grown(p, v, wasm)
+	return p, docs, true, nil
+}
+
+// params reads a JSON object of at most 64 KiB; null is none.
+func (b *body) params(name string, to *json.RawMessage) {
+	raw := b.take(name)
+	switch {
+	case raw == nil:
+	case string(raw) == "null":
+		*to = nil
+	case raw[0] != '{':
+		b.fail(name, "expected a JSON object, got %s", jsonKind(raw))
+	case len(raw) > maxParamsBytes:
+		b.fail(name, "expected at most %d bytes, got %d", maxParamsBytes, len(raw))
+	default:
+		*to = compact(raw)
+	}
+}
+
+func compact(raw []byte) []byte {
+	var out bytes.Buffer
+	if json.Compact(&out, raw) != nil {
+		return raw
+	}
+	return out.Bytes()
+}
+
+func checkOnError(s string) error {
+	return oneOf(string(policy.OnErrorDefault), string(policy.OnErrorLastGood), string(policy.OnErrorDeny))(s)
+}

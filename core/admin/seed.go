@@ -1,0 +1,263 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// Seed is what the configuration file wants to exist. What the API changed is left alone.
+type Seed struct {
+	Global   limit.Limits
+	Models   []upstream.Model
+	Channels []upstream.Channel
+	Policies []SeedPolicy
+}
+
+// SeedPolicy is one module of the configuration: a shipped name or a file's bytes.
+type SeedPolicy struct {
+	Name    string
+	Wasm    []byte // nil: shipped
+	Profile string // empty: small
+	Params  []byte
+	OnError policy.OnError
+	Active  bool
+}
+
+const seedChunk = 200 // documents of one change
+
+// seeding is one run of Seed: what will be written, and the state after it.
+type seeding struct {
+	a         *API
+	overwrite bool
+	seeded    map[string]string
+	refs      []string // of docs, in the same order; empty: not remembered
+	docs      []ledger.Doc
+	goods     *goods
+	global    limit.Limits
+	rules     *rules
+}
+
+// Seed creates what the store lacks, and brings up to date what the configuration made and nobody changed since. With
+// overwrite (weir config apply) the configuration wins over everything it names. An error means that nothing changed.
+func (a *API) Seed(ctx context.Context, s Seed, overwrite bool) error {
+	done, err := a.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	g := &seeding{a: a, overwrite: overwrite, seeded: maps.Clone(a.seeded), global: *a.global.Load(), rules: a.rules.Load()}
+	if err := g.seedGoods(s); err != nil {
+		return err
+	}
+	if err := g.seedGlobal(s.Global); err != nil {
+		return err
+	}
+	for _, p := range s.Policies {
+		if err := g.seedPolicy(ctx, p); err != nil {
+			return fmt.Errorf("policy %s: %w", p.Name, err)
+		}
+	}
+	return g.finish(ctx)
+}
+
+// wants decides whether an object is to be written, and remembers that the configuration made it.
+// current is what is stored; nil: nothing.
+func (g *seeding) wants(ref string, current, next []byte) bool {
+	was, ours := g.seeded[ref]
+	write := false
+	switch {
+	case bytes.Equal(current, next):
+	case g.overwrite:
+		write = true
+	case current == nil:
+		write = !ours // ours and gone: the API deleted it
+	default:
+		write = was == digest(current)
+	}
+	if write {
+		g.seeded[ref] = digest(next)
+	}
+	return write
+}
+
+func digest(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:16])
+}
+
+// add writes one object if it is wanted. It is compared as it is stored: another version of the gateway may encode
+// the same object differently.
+func (g *seeding) add(ref string, next ledger.Doc) (bool, error) {
+	stored, _, err := g.a.Ledger.Doc(next.Kind, next.ID)
+	if err != nil || !g.wants(ref, stored.Data, next.Data) {
+		return false, err
+	}
+	g.refs, g.docs = append(g.refs, ref), append(g.docs, next)
+	return true, nil
+}
+
+// seedGoods lays the configuration's models and channels over those in force, then checks the whole.
+func (g *seeding) seedGoods(s Seed) error {
+	old := g.a.goods.Load()
+	models, channels := slices.Clone(old.models), slices.Clone(old.channels)
+	for _, ch := range s.Channels {
+		i := slices.IndexFunc(channels, func(c upstream.Channel) bool { return c.Name == ch.Name })
+		ch.Weight, ch.State = max(ch.Weight, 1), cmp.Or(ch.State, "enabled")
+		if ref := "channel/" + ch.Name; i >= 0 {
+			ch.ID = channels[i].ID
+		} else if _, ours := g.seeded[ref]; ours && !g.overwrite {
+			continue
+		} else {
+			ch.ID = g.a.Ledger.NextDocID("channel")
+		}
+		if write, err := g.add("channel/"+ch.Name, doc("channel", ch.ID, ch)); err != nil {
+			return err
+		} else if write {
+			channels = replaced(channels, i, ch)
+		}
+	}
+	for _, m := range s.Models {
+		i := slices.IndexFunc(models, func(o upstream.Model) bool { return o.Name == m.Name })
+		if write, err := g.add("model/"+m.Name, named("model", m.Name, m)); err != nil {
+			return err
+		} else if write {
+			models = replaced(models, i, m)
+		}
+	}
+	var err error
+	g.goods, err = makeGoods(models, channels)
+	return err
+}
+
+// replaced puts v at i, or at the end when i is negative.
+func replaced[T any](s []T, i int, v T) []T {
+	if i < 0 {
+		return append(s, v)
+	}
+	s[i] = v
+	return s
+}
+
+func (g *seeding) seedGlobal(l limit.Limits) error {
+	write, err := g.add("setting/"+settingGlobal, named("setting", settingGlobal, l))
+	if write {
+		g.global = l
+	}
+	return err
+}
+
+// seedPolicy verifies and keeps the module, and binds it.
+func (g *seeding) seedPolicy(ctx context.Context, p SeedPolicy) error {
+	wasm := p.Wasm
+	if wasm == nil && g.a.Shipped != nil {
+		wasm, _ = g.a.Shipped(p.Name)
+	}
+	if wasm == nil {
+		return llm.Invalid("policies", "no module of this name comes with the gateway")
+	}
+	if err := checkPolicyName(p.Name); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(wasm)
+	hash := hex.EncodeToString(sum[:])
+	stored, _ := g.rules.policy(p.Name)
+	if _, err := stored.find(hash); err != nil {
+		v, err := g.a.verify(ctx, p.Name, wasm, cmp.Or(p.Profile, "small"))
+		if err != nil {
+			return err
+		}
+		hash = v.Hash
+		next, docs := g.a.grown(stored, v, wasm)
+		g.rules = g.rules.with(next)
+		for _, d := range docs {
+			g.refs, g.docs = append(g.refs, ""), append(g.docs, d)
+		}
+	}
+	if p.Active {
+		next := binding{Module: p.Name, Hash: hash, Params: compact(p.Params), OnError: cmp.Or(p.OnError, policy.OnErrorDefault)}
+		g.bind(next)
+	}
+	return nil
+}
+
+func (g *seeding) bind(next binding) {
+	var current []byte
+	if g.rules.bound.Current != nil {
+		current = encode(g.rules.bound.Current)
+	}
+	if g.wants("binding/"+operator, current, encode(&next)) {
+		to := g.rules.bound.to(&next)
+		g.refs, g.docs = append(g.refs, ""), append(g.docs, named("binding", operator, to))
+		g.rules = &rules{g.rules.policies, to}
+	}
+}
+
+// finish swaps the policy, writes, and applies the rest.
+func (g *seeding) finish(ctx context.Context) error {
+	a := g.a
+	bound := g.rules.bound.Current != a.rules.Load().bound.Current
+	if bound || g.rules.bound.Current != nil && !reflect.DeepEqual(a.enforced, *a.envelope.Load()) {
+		if err := g.activate(ctx); err != nil {
+			return fmt.Errorf("activating policy %s: %w", g.rules.bound.Current.Module, err)
+		}
+	}
+	if err := g.write(context.WithoutCancel(ctx)); err != nil {
+		if bound {
+			a.reactivate(context.WithoutCancel(ctx))
+		}
+		return err
+	}
+	a.seeded = g.seeded
+	a.rules.Store(g.rules)
+	if len(g.docs) > 0 {
+		a.applyGoods(g.goods)
+		a.applyGlobal(g.global)
+	}
+	return nil
+}
+
+func (g *seeding) activate(ctx context.Context) error {
+	return g.a.activate(ctx, g.rules, g.rules.bound.Current)
+}
+
+// write puts everything, together with what the configuration made. Only the first change of a seed of more than
+// 200 objects can be followed by a failure; what it wrote is whole in itself.
+func (g *seeding) write(ctx context.Context) error {
+	action := "config.seed"
+	if g.overwrite {
+		action = "config.apply"
+	}
+	done := 0
+	for chunk := range slices.Chunk(g.docs, seedChunk) {
+		seeded := maps.Clone(g.seeded)
+		for _, ref := range g.refs[done+len(chunk):] { // not yet
+			delete(seeded, ref)
+			if was, ours := g.a.seeded[ref]; ours {
+				seeded[ref] = was
+			}
+		}
+		var names []string
+		for _, d := range chunk {
+			names = append(names, d.Kind+"/"+d.ID)
+		}
+		docs := append(slices.Clone(chunk), named("setting", settingSeeded, seeded))
+		if err := g.a.put(ctx, nil, change{actor: "config", action: action, target: "configuration", after: names, docs: docs}, answer{}); err != nil {
+			return err
+		}
+		done += len(chunk)
+	}
+	return nil
+}

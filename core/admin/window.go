@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"cmp"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
+)
+
+// usageWindow shows what a key's limits count right now: the windows in memory and the month of the ledger together.
+// The limits are the base ones: the key's own, else its tier's; what a policy multiplies is per request.
+func (a *API) usageWindow(c *call) (answer, error) {
+	k, err := a.key(c)
+	if err != nil {
+		return answer{}, err
+	}
+	use, err := a.Limiter.Inspect(c.ctx, limit.ID{Kind: limit.Key, Scope: k.ID})
+	if err != nil {
+		return answer{}, err
+	}
+	l := a.baseLimits(k)
+	v := object{
+		{"keyId", k.ID},
+		{"qps", object{{"limit", l.QPS}, {"current", use.QPS}}},
+		{"tpm", object{{"limit", l.TPM}, {"currentTokens", use.TPM}, {"heldTokens", use.TPMHeld}}},
+		{"concurrency", object{{"limit", l.Concurrency}, {"current", use.Concurrency}}},
+		{"monthly", a.monthly(k)},
+		{"balance", nil},
+	}
+	if u, found := a.Directory.User(k.UserID); found && !u.Unmetered {
+		available, held := a.Limiter.Balance(u.ID)
+		v[len(v)-1].value = append(object{{"userId", u.ID}}, a.balanceView(u, available, held)...)
+	}
+	return ok(v), nil
+}
+
+// baseLimits are the key's own limits where it has them, else its tier's.
+func (a *API) baseLimits(k auth.Key) limit.Limits {
+	t := a.o.Tiers[k.Tier]
+	return limit.Limits{
+		QPS:         cmp.Or(k.QPSLimit, t.QPS),
+		TPM:         cmp.Or(k.TPMLimit, t.TPM),
+		Concurrency: cmp.Or(k.ConcurrencyLimit, t.Concurrency),
+	}
+}
+
+func (a *API) monthly(k auth.Key) object {
+	zone, err := auth.Zone(k.Timezone)
+	if err != nil {
+		zone, _ = auth.Zone("")
+	}
+	label, ends := auth.Month(a.Clock.Wall(), zone)
+	used, held := a.Limiter.Quota(k.ID, label)
+	v := append(a.money("limit", k.MonthlyQuota), a.money("used", used)...)
+	v = append(v, a.money("held", held)...)
+	return append(v, object{{"period", period(label)}, {"timezone", zone.String()},
+		{"resetAt", ends.In(zone).Format("2006-01-02T15:04:05Z07:00")}}...)
+}
