@@ -349,9 +349,9 @@ func (o *owner) shedQueue() {
 	o.shed(q.mu.items, q.mu.first, o.l.Healthy())
 }
 
-// pause waits before the next attempt: 10 ms, doubling to 1 s. False: the ledger is closing and has tried enough.
+// pause waits before the next attempt: 1 ms, doubling to 1 s. False: the ledger is closing and has tried enough.
 func (o *owner) pause(attempt int) bool {
-	t := time.NewTimer(min(10*time.Millisecond<<min(attempt, 10), time.Second))
+	t := time.NewTimer(min(time.Millisecond<<min(attempt, 10), time.Second))
 	defer t.Stop()
 	select {
 	case <-t.C:
