@@ -1,9 +1,6 @@
-// Package policy hosts WebAssembly policy modules: verify, meter, compile in a child, pool, run under fuel.
 package policy
 
 import (
-	"context"
-	"io"
 	"log/slog"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -70,7 +67,7 @@ const (
 )
 
 // Decision is a module's answer, copied out of its memory, checked and clamped by the envelope. All multipliers are
-// in 1/1000 and never 0.
+// in 1/1000 and never 0. Dims beyond N are not part of it.
 type Decision struct {
 	Abstained                     bool // native defaults
 	Verdict                       Verdict
@@ -89,6 +86,7 @@ type Decision struct {
 	Module                        string
 	Version                       string // short content hash
 	Clamped                       bool   // the envelope changed something
+	Fault                         string // why the module did not decide and on_error did; empty: it did
 }
 
 // Dimension is one dimension a module picked. Kinds are limit.Kind's numbers.
@@ -105,13 +103,14 @@ type Dimension struct {
 	Value      string // custom
 }
 
-// Envelope bounds what a module may do; anything beyond is clamped, natively, after the module.
+// Envelope bounds what a module may do; anything beyond is clamped, natively, after the module. The zero value
+// allows least: in the three multipliers 0 stands for 1000.
 type Envelope struct {
 	MaxMultiplier  uint32    `yaml:"max_multiplier"` // 1/1000, QPS, TPM and quota
-	MaxBurst       uint32    `yaml:"max_burst"`
+	MaxBurst       uint32    `yaml:"max_burst"`      // 1/1000
 	MaxOverdraft   llm.Micro `yaml:"-"`
-	MaxCustomDims  int       `yaml:"max_custom_dimensions"`
-	MinPrice       uint32    `yaml:"min_price_multiplier"`
+	MaxCustomDims  int       `yaml:"max_custom_dimensions"` // the first ones stay
+	MinPrice       uint32    `yaml:"min_price_multiplier"`  // 1/1000
 	MayDeny        bool      `yaml:"may_deny"`
 	MaySkipBilling bool      `yaml:"may_skip_billing"`
 	MaySkipLimits  bool      `yaml:"may_skip_limits"`
@@ -149,7 +148,7 @@ type Module struct {
 	Cases   int    // embedded cases that passed
 }
 
-// Binding says which module serves, with which params.
+// Binding says which module serves, with which params. An empty Hash stands for the version of Module added last.
 type Binding struct {
 	Module  string  `json:"module"`
 	Hash    string  `json:"hash"`
@@ -157,39 +156,8 @@ type Binding struct {
 	OnError OnError `json:"onError"`
 }
 
-// Host runs modules. Decide is the hot path; everything else is the control plane and serialised inside.
-type Host struct{}
-
-// NewHost starts the runtime. Close stops it.
-func NewHost(o Options) (*Host, error) { panic("skeleton") }
-
-// Close releases every instance and module.
-func (h *Host) Close() { panic("skeleton") }
-
-// Add verifies raw bytes in a killable child, compiles them and runs their cases; the same bytes again are a no-op.
-// A refusal is a *llm.Error of KindInvalid that names the cap, the function and the number. Nothing is active yet.
-func (h *Host) Add(ctx context.Context, name string, wasm []byte, profile string) (Module, error) {
-	panic("skeleton")
+// Stats are counters since the start. Calls counts those that reached an instance; Quarantined counts generations.
+type Stats struct {
+	Calls, Abstained, Traps, OutOfFuel, BadResponse, Exhausted, Clamped, Swaps uint64
+	GuestErrors, Quarantined, LogsDropped                                      uint64
 }
-
-// Modules lists what was added.
-func (h *Host) Modules() []Module { panic("skeleton") }
-
-// Activate instantiates a module with params and swaps it in; nil binding: no module. On error the old one serves.
-func (h *Host) Activate(ctx context.Context, b *Binding, env Envelope) error { panic("skeleton") }
-
-// Active is the binding in force.
-func (h *Host) Active() (Binding, bool) { panic("skeleton") }
-
-// Decide fills d. It never fails: a module's fault takes its binding's OnError. Safe for concurrent use; f and d
-// belong to the caller.
-func (h *Host) Decide(f *Facts, d *Decision) { panic("skeleton") }
-
-// Stats are counters since the start.
-type Stats struct{ Calls, Abstained, Traps, OutOfFuel, BadResponse, Exhausted, Clamped, Swaps uint64 }
-
-// Stats reads the counters.
-func (h *Host) Stats() Stats { panic("skeleton") }
-
-// IsChild reports that this process was started as the compile child, and runs it; main and TestMain call it first.
-func IsChild(args []string, in io.Reader, out io.Writer) (ran bool) { panic("skeleton") }

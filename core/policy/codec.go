@@ -1,0 +1,208 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/sdk/abi"
+)
+
+// The words of facts and decisions in JSON, by their numbers.
+func endpointNames() []string {
+	return []string{"", "chat", "completions", "embeddings", "responses", "messages", "count_tokens"}
+}
+
+func verdictNames() []string { return []string{"allow", "deny", "shadow_deny"} }
+
+func attributeNames() []string {
+	return []string{"model", "key_name", "user_name", "org_name", "end_user", "client_ip", "tier", "provider"}
+}
+
+// KindName is the word for a dimension's kind in JSON and reports.
+func KindName(kind uint8) string {
+	if kind == abi.KindCustom {
+		return "custom"
+	}
+	names := [...]string{"global", "key", "model", "user", "org", "channel", "ip", "end_user", "key+model", "model+channel"}
+	if int(kind) < len(names) {
+		return names[kind]
+	}
+	return fmt.Sprintf("kind %d", kind)
+}
+
+// ParseFacts reads facts from JSON whose members are the ABI's field names; absent ones are 0. The tier is a name
+// of tiers or an index; attributes are keyed by their names, labels by the names given.
+func ParseFacts(raw []byte, tiers, labels []string) (*Facts, error) {
+	var members map[string]json.RawMessage
+	if err := strict(raw, &members); err != nil {
+		return nil, llm.Invalid("facts", "facts: %v", err)
+	}
+	f := &Facts{Choices: 1}
+	fields := f.fields()
+	for name, value := range members {
+		if err := f.parse(fields, name, value, tiers, labels); err != nil {
+			return nil, llm.Invalid("facts", "facts.%s: %v", name, err)
+		}
+	}
+	return f, nil
+}
+
+// fields are the plain members of the facts, by their names.
+func (f *Facts) fields() map[string]any {
+	return map[string]any{
+		"now_ms": &f.NowMS, "entropy": &f.Entropy, "flags": &f.Flags,
+		"input_tokens": &f.Input, "output_tokens_max": &f.OutputMax, "choices": &f.Choices, "body_bytes": &f.BodyBytes,
+		"key_id": &f.Key, "user_id": &f.User, "org_id": &f.Org,
+		"key_qps_limit": &f.QPSLimit, "key_qps_current": &f.QPSCurrent,
+		"key_tpm_limit": &f.TPMLimit, "key_tpm_current": &f.TPMCurrent,
+		"key_concurrency_limit": &f.ConcurrencyLimit, "key_concurrency_current": &f.ConcurrencyCurrent,
+		"quota_limit_micro": &f.QuotaLimit, "quota_used_micro": &f.QuotaUsed,
+		"balance_available_micro": &f.BalanceAvailable, "estimated_cost_micro": &f.EstimatedCost,
+		"minute_of_week": &f.MinuteOfWeek, "day_of_month": &f.DayOfMonth, "days_in_month": &f.DaysInMonth,
+	}
+}
+
+func (f *Facts) parse(fields map[string]any, name string, value json.RawMessage, tiers, labels []string) error {
+	switch name {
+	case "endpoint":
+		i, err := nameOrNumber(value, endpointNames())
+		f.Endpoint = llm.Endpoint(i)
+		return err
+	case "tier":
+		i, err := nameOrNumber(value, tiers)
+		f.Tier = uint32(i)
+		return err
+	case "attributes":
+		return f.parseAttributes(value, labels)
+	}
+	to, known := fields[name]
+	if !known {
+		names := []string{"endpoint", "tier", "attributes"}
+		for n := range fields {
+			names = append(names, n)
+		}
+		return fmt.Errorf("unknown field%s", nearest(name, names))
+	}
+	return json.Unmarshal(value, to)
+}
+
+func (f *Facts) parseAttributes(value json.RawMessage, labels []string) error {
+	var attrs map[string]string
+	if err := json.Unmarshal(value, &attrs); err != nil {
+		return err
+	}
+	names := append(attributeNames(), labels...)
+	for name, v := range attrs {
+		i := slices.Index(names, name)
+		if i < 0 || i >= NAttr {
+			return fmt.Errorf("unknown attribute %q%s", name, nearest(name, names))
+		}
+		f.Attr[i] = v
+	}
+	return nil
+}
+
+// nameOrNumber reads an index of names given as itself or by name.
+func nameOrNumber(value json.RawMessage, names []string) (int, error) {
+	var i int
+	if err := json.Unmarshal(value, &i); err == nil {
+		if i < 0 || i >= len(names) {
+			return 0, fmt.Errorf("%d, want 0 to %d", i, len(names)-1)
+		}
+		return i, nil
+	}
+	var name string
+	if err := json.Unmarshal(value, &name); err != nil {
+		return 0, fmt.Errorf("%s, want a name or a number", value)
+	}
+	if i = slices.Index(names, name); i < 0 {
+		return 0, fmt.Errorf("unknown name %q%s", name, nearest(name, names))
+	}
+	return i, nil
+}
+
+// decisionJSON is a decision as people read it and as the cases of a module want it.
+type decisionJSON struct {
+	Abstain      bool            `json:"abstain"`
+	Verdict      string          `json:"verdict"`
+	NoBill       bool            `json:"no_bill"`
+	NoLimit      bool            `json:"no_limit"`
+	Tier         string          `json:"tier"`
+	QPS          uint32          `json:"qps_permille"`
+	TPM          uint32          `json:"tpm_permille"`
+	Quota        uint32          `json:"quota_permille"`
+	Burst        uint32          `json:"burst_permille"`
+	Price        uint32          `json:"price_permille"`
+	Overdraft    llm.Micro       `json:"overdraft_micro"`
+	OutputCap    llm.Tokens      `json:"output_tokens_cap"`
+	Status       int             `json:"status"`
+	Reason       uint16          `json:"reason"`
+	RetryAfterMS uint32          `json:"retry_after_ms"`
+	Message      string          `json:"message"`
+	Dims         []dimensionJSON `json:"dims"`
+	Fault        string          `json:"fault"`
+	Clamped      bool            `json:"clamped"`
+}
+
+type dimensionJSON struct {
+	Kind       string `json:"kind"`
+	CountOnly  bool   `json:"count_only"`
+	Shadow     bool   `json:"shadow"`
+	SkipAbsent bool   `json:"skip_if_absent"`
+	Tier       string `json:"tier"`
+	QPS        int64  `json:"qps_limit"`
+	TPM        int64  `json:"tpm_limit"`
+	Multiplier uint32 `json:"multiplier_permille"`
+	Burst      uint32 `json:"burst_permille"`
+	Cost       uint32 `json:"cost_permille"`
+	Value      string `json:"value"`
+}
+
+// MarshalDecision writes d with the tiers' names; the members are those that a case can want.
+func MarshalDecision(d *Decision, tiers []string) ([]byte, error) {
+	v := decisionJSON{
+		Abstain: d.Abstained, Verdict: verdictNames()[min(d.Verdict, ShadowDeny)], NoBill: d.NoBill, NoLimit: d.NoLimit,
+		Tier: tierName(d.Tier, tiers), QPS: d.QPS, TPM: d.TPM, Quota: d.Quota, Burst: d.Burst, Price: d.Price,
+		Overdraft: d.Overdraft, OutputCap: d.OutputCap, Status: d.Status, Reason: d.Reason,
+		RetryAfterMS: d.RetryAfterMS, Message: d.Message, Dims: make([]dimensionJSON, d.N),
+		Fault: d.Fault, Clamped: d.Clamped,
+	}
+	for i, x := range d.Dims[:d.N] {
+		v.Dims[i] = dimensionJSON{
+			Kind: KindName(x.Kind), CountOnly: x.CountOnly, Shadow: x.Shadow, SkipAbsent: x.SkipAbsent,
+			Tier: tierName(x.Tier, tiers), QPS: x.QPS, TPM: x.TPM,
+			Multiplier: x.Multiplier, Burst: x.Burst, Cost: x.Cost, Value: x.Value,
+		}
+	}
+	return json.Marshal(v)
+}
+
+// MarshalJSON implements json.Marshaler; tiers stand as their indices.
+func (d *Decision) MarshalJSON() ([]byte, error) { return MarshalDecision(d, nil) }
+
+func tierName(i int, tiers []string) string {
+	switch {
+	case i < 0:
+		return ""
+	case i < len(tiers):
+		return tiers[i]
+	}
+	return fmt.Sprint(i)
+}
+
+// strict decodes one JSON document into v: unknown members and anything after it are errors.
+func strict(raw []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return fmt.Errorf("something follows the JSON document")
+	}
+	return nil
+}

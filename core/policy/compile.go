@@ -1,0 +1,169 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/gob"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/sdk/abi"
+)
+
+// prepared is an upload that passed the checks and carries its meter: ready for the child.
+type prepared struct {
+	Module
+	p       *profile
+	metered []byte
+	cases   []byte
+	// configurable: the module takes params at all.
+	configurable bool
+}
+
+// prepare runs everything that needs no compiler: caps, ABI, meter. Its time and memory are linear in the input.
+func prepare(name string, wasm []byte, profile string) (*prepared, error) {
+	p, err := profileOf(profile)
+	if err != nil {
+		return nil, err
+	}
+	m, err := parse(wasm, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.checkABI(); err != nil {
+		return nil, err
+	}
+	metered, err := m.meter()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(wasm)
+	return &prepared{
+		Module: Module{Name: name, Hash: hex.EncodeToString(sum[:]), Size: len(wasm), Profile: p.name,
+			Schema: slices.Clone(m.custom[abi.SectionSchema]), About: slices.Clone(m.custom[abi.SectionAbout])},
+		p: p, metered: metered, cases: slices.Clone(m.custom[abi.SectionCases]), configurable: m.has(abi.ExportConfigure),
+	}, nil
+}
+
+// id names the metered bytes: they follow from the upload and the profile.
+func (m *prepared) id() string { return m.Hash + "-" + m.Profile }
+
+// cacheDir is the module's own folder: what its child writes can touch no other module's code.
+func (m *prepared) cacheDir(root string) string { return filepath.Join(root, modulesDir, m.id()) }
+
+// runChild has the child try j and gives what became of its cases. The error says why the module is refused.
+func runChild(ctx context.Context, o *Options, p *profile, j *job) ([]CaseResult, error) {
+	if os.Getenv(childEnv) != "" {
+		return nil, errors.New("policy: this process is a compile child; its main must call policy.IsChild first")
+	}
+	argv := o.Child
+	if len(argv) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("policy: find the compile child: %w", err)
+		}
+		argv = []string{self, ChildArg}
+	}
+	var in bytes.Buffer
+	if err := gob.NewEncoder(&in).Encode(j); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, p.wall)
+	defer stop()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = childEnviron()
+	out, stderr := &head{limit: 4 << 20}, &head{limit: 8 << 10}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = &in, out, stderr
+	cmd.WaitDelay = time.Second
+	alone(cmd)
+	err := cmd.Run()
+	var v verdict
+	if err == nil && gob.NewDecoder(&out.Buffer).Decode(&v) == nil {
+		if v.Refusal != "" {
+			return v.Cases, refuse("%s", v.Refusal)
+		}
+		return v.Cases, nil
+	}
+	return nil, explain(ctx, p, cmd, stderr.Bytes(), err)
+}
+
+// childEnviron is next to nothing: the child handles what strangers wrote and must not hold the gateway's secrets.
+func childEnviron() []string {
+	env := []string{"GOMAXPROCS=1", childEnv + "=1"}
+	for _, name := range []string{"SYSTEMROOT", "TMPDIR"} {
+		if v := os.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// explain words how a child ended that gave no verdict.
+func explain(ctx context.Context, p *profile, cmd *exec.Cmd, stderr []byte, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return refuse("compiling and starting it took longer than the %v of profile %s", p.wall, p.name)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case cmd.ProcessState == nil:
+		return fmt.Errorf("policy: start the compile child %s: %w", cmd.Path, err)
+	case outOfCPU(cmd.ProcessState):
+		return refuse("compiling and starting it used more than the %d s of CPU of profile %s", p.cpuS, p.name)
+	case bytes.Contains(stderr, []byte("out of memory")), bytes.Contains(stderr, []byte("cannot allocate memory")):
+		return refuse("compiling and starting it needed more than the %d MiB of profile %s", p.childMB, p.name)
+	case err == nil:
+		return errors.New("policy: the compile child gave no verdict; its main must call policy.IsChild first")
+	}
+	line, _, _ := bytes.Cut(bytes.TrimSpace(stderr), []byte("\n"))
+	return refuse("the compile child died: %v: %s", err, line)
+}
+
+// head keeps the first limit bytes written to it.
+type head struct {
+	bytes.Buffer
+	limit int
+}
+
+// Write implements io.Writer; it never fails, so that a talkative child is not ended by its pipe.
+func (h *head) Write(b []byte) (int, error) {
+	h.Buffer.Write(b[:min(len(b), h.limit-h.Len())])
+	return len(b), nil
+}
+
+// RunCases tries a module on this machine and runs cases, the module's own if none are given: what `weir policy
+// test` does. A case that fails is a result, not an error.
+func RunCases(ctx context.Context, o Options, wasm []byte, profile string, cases []byte) ([]CaseResult, error) {
+	m, err := prepare("", wasm, profile)
+	if err != nil {
+		return nil, err
+	}
+	if cases == nil {
+		if cases = m.cases; cases == nil {
+			return nil, llm.Invalid("cases", "no cases: the module has no section %s and none were given", abi.SectionCases)
+		}
+	}
+	dir, err := os.MkdirTemp("", "weir-policy-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	return runChild(ctx, &o, m.p, &job{Profile: m.Profile, CacheDir: dir, Module: m.metered, Schema: m.Schema, Cases: cases})
+}
+
+// failedCase words the first case that did not pass.
+func failedCase(results []CaseResult) error {
+	for _, r := range results {
+		if !r.Passed {
+			return refuse("case %q failed: %s", r.Name, r.Diff[0])
+		}
+	}
+	return nil
+}

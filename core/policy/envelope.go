@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/weir-gateway/weir/sdk/abi"
+)
+
+// Limit is the largest limit that the envelope lets a module set where configured is the configured one (0:
+// unlimited, so anything is stricter). It saturates.
+func (e *Envelope) Limit(configured, asked int64) int64 {
+	if configured <= 0 || asked <= 0 {
+		return asked
+	}
+	m := int64(orUnit(e.MaxMultiplier))
+	return min(asked, configured/unit*m+configured%unit*m/unit)
+}
+
+func orUnit(m uint32) uint32 {
+	if m == 0 {
+		return unit
+	}
+	return m
+}
+
+// clamp brings d inside the envelope and marks it when something changed. Two multipliers that meet on one
+// dimension (the response's and the entry's, on the key) are bounded by their product. allowed is Tiers as indices;
+// nil: all.
+func (e *Envelope) clamp(f *Facts, d *Decision, allowed []bool) {
+	c := clamper{d: d}
+	most, burst := orUnit(e.MaxMultiplier), orUnit(e.MaxBurst)
+	c.atMost(&d.QPS, most)
+	c.atMost(&d.TPM, most)
+	c.atMost(&d.Quota, most)
+	c.atMost(&d.Burst, burst)
+	if least := orUnit(e.MinPrice); d.Price < least {
+		d.Price, d.Clamped = least, true
+	}
+	if d.Overdraft > e.MaxOverdraft {
+		d.Overdraft, d.Clamped = max(e.MaxOverdraft, 0), true
+	}
+	if d.Verdict == Deny && !e.MayDeny {
+		d.Verdict, d.Clamped = ShadowDeny, true
+	}
+	c.unless(e.MaySkipBilling, &d.NoBill)
+	c.unless(e.MaySkipLimits, &d.NoLimit)
+	c.tier(&d.Tier, allowed)
+	c.customs(e.MaxCustomDims)
+	for i := range d.Dims[:d.N] {
+		x := &d.Dims[i]
+		c.atMost(&x.Multiplier, most)
+		c.atMost(&x.Burst, burst)
+		c.tier(&x.Tier, allowed)
+		if x.Kind == abi.KindKey {
+			c.atMost(&x.Multiplier, share(most, max(d.QPS, d.TPM)))
+			c.atMost(&x.Burst, share(burst, d.Burst))
+			c.limit(e, &x.QPS, f.QPSLimit)
+			c.limit(e, &x.TPM, f.TPMLimit)
+		}
+	}
+}
+
+// share is what is left of a bound for a second multiplier when the first is taken.
+func share(bound, taken uint32) uint32 {
+	return uint32(max(uint64(bound)*unit/uint64(max(taken, 1)), 1))
+}
+
+type clamper struct{ d *Decision }
+
+func (c clamper) atMost(v *uint32, bound uint32) {
+	if *v > bound {
+		*v, c.d.Clamped = bound, true
+	}
+}
+
+func (c clamper) unless(may bool, flag *bool) {
+	if *flag && !may {
+		*flag, c.d.Clamped = false, true
+	}
+}
+
+func (c clamper) tier(i *int, allowed []bool) {
+	if *i >= 0 && allowed != nil && (*i >= len(allowed) || !allowed[*i]) {
+		*i, c.d.Clamped = -1, true
+	}
+}
+
+func (c clamper) limit(e *Envelope, v *int64, configured int64) {
+	if bound := e.Limit(configured, *v); *v > bound {
+		*v, c.d.Clamped = bound, true
+	}
+}
+
+// customs drops the custom dimensions beyond the first limit ones; each is a meter that somebody has to keep.
+func (c clamper) customs(limit int) {
+	d, kept, seen := c.d, 0, 0
+	for i := range d.N {
+		if d.Dims[i].Kind == abi.KindCustom {
+			if seen++; seen > limit {
+				d.Clamped = true
+				continue
+			}
+		}
+		if kept != i {
+			d.Dims[kept] = d.Dims[i]
+		}
+		kept++
+	}
+	d.N = kept
+}
+
+// indices marks the allowed tiers of an envelope; nil when all are.
+func (e *Envelope) indices(tiers []string) []bool {
+	if len(e.Tiers) == 0 {
+		return nil
+	}
+	allowed := make([]bool, len(tiers))
+	for i, name := range tiers {
+		allowed[i] = slices.Contains(e.Tiers, name)
+	}
+	return allowed
+}

@@ -1,0 +1,21 @@
+//go:build !unix
+
+package policy
+
+import "github.com/tetratelabs/wazero/experimental"
+
+// mapped is a guest's memory, allocated once at its maximum so that it never moves and views of it stay good.
+type mapped struct{ buf []byte }
+
+func allocate(_, limit uint64) experimental.LinearMemory { return &mapped{make([]byte, limit)} }
+
+// Reallocate implements experimental.LinearMemory.
+func (m *mapped) Reallocate(size uint64) []byte {
+	if size > uint64(len(m.buf)) {
+		return nil
+	}
+	return m.buf[:size]
+}
+
+// Free implements experimental.LinearMemory.
+func (m *mapped) Free() { m.buf = nil }
