@@ -45,13 +45,15 @@ func build(root, dir string) ([]byte, error) {
 
 // compile runs the AssemblyScript compiler that is installed beside the SDK.
 func compile(root, source string) ([]byte, error) {
-	sdk := filepath.Join(root, "sdk", "assemblyscript")
+	sdk, err := filepath.Abs(filepath.Join(root, "sdk", "assemblyscript"))
+	if err != nil {
+		return nil, err
+	}
 	asc := filepath.Join(sdk, "node_modules", "assemblyscript", "bin", "asc.js")
 	if _, err := os.Stat(asc); err != nil {
 		return nil, fmt.Errorf("the compiler is not installed: run npm ci in sdk/assemblyscript")
 	}
-	source, err := filepath.Abs(source)
-	if err != nil {
+	if source, err = filepath.Abs(source); err != nil {
 		return nil, err
 	}
 	if source, err = filepath.Rel(sdk, source); err != nil {

@@ -37,10 +37,8 @@ export class Attribute {
   }
 
   endsWith(text: string): bool {
-    for (let from: u32 = this.len; ; from--) {
-      if (match(this.ptr + from, this.len - from, text) == <i32>(this.len - from)) return true;
-      if (from == 0) return false;
-    }
+    const size = <u32>String.UTF8.byteLength(text);
+    return size <= this.len && match(this.ptr + this.len - size, size, text) >= 0;
   }
 
   /** For labels that are switches: there, and neither "false", "no", "off" nor "0". */
