@@ -8,6 +8,7 @@
 package config
 
 import (
+	"github.com/goccy/go-yaml/ast"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
@@ -114,19 +115,16 @@ type Envelope struct {
 // Amount is money in decimal units of the currency, read exactly.
 type Amount llm.Micro
 
-// UnmarshalYAML implements yaml.BytesUnmarshaler on the text as it stands, so that no float is in between.
-func (a *Amount) UnmarshalYAML(text []byte) error {
-	m, err := llm.ParseMicro(unquote(string(text)))
+// UnmarshalYAML implements yaml.NodeUnmarshaler on the text as it stands, so that no float is in between.
+func (a *Amount) UnmarshalYAML(node ast.Node) error {
+	t := node.GetToken()
+	m, err := llm.ParseMicro(t.Value)
+	if err != nil {
+		return &Error{Line: t.Position.Line, Column: t.Position.Column, Message: err.Error()}
+	}
 	*a = Amount(m)
-	return err
+	return nil
 }
 
 // MarshalYAML writes the amount as it would be typed.
 func (a Amount) MarshalYAML() ([]byte, error) { return []byte(llm.Micro(a).String()), nil }
-
-func unquote(s string) string {
-	if n := len(s); n >= 2 && (s[0] == '"' || s[0] == '\'') && s[n-1] == s[0] {
-		return s[1 : n-1]
-	}
-	return s
-}

@@ -53,7 +53,7 @@ func (c *Config) Settings() proxy.Settings {
 // that may lift limits or drop the key dimension switches the look off.
 func (c *Config) stormPermille() uint32 {
 	e := c.Policies.Envelope
-	if e.MaySkipLimits {
+	if e.MaySkipLimits || e.MayDropKey {
 		return 0
 	}
 	return uint32(min(uint64(e.MaxMultiplier)*uint64(max(e.MaxBurst, 1000))/1000, 1<<31))

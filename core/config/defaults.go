@@ -13,6 +13,8 @@ import (
 
 // Default is a configuration with every default filled in and no objects: what an empty file means.
 func Default() *Config {
+	var counting tokens.Options
+	counting.Defaults()
 	return &Config{
 		Listen: Listen{
 			Address: "127.0.0.1:3000",
@@ -22,16 +24,15 @@ func Default() *Config {
 		Admin:    Admin{Address: "127.0.0.1:3001"},
 		Data:     "./data",
 		Currency: "cny",
-		Ledger:   ledger.Options{Durability: ledger.Process, SettleTimeoutMS: 5_000, QueueEntries: 65_536},
-		Upstream: upstream.Options{Attempts: 3, ConnectTimeoutMS: 5_000, HeaderTimeoutMS: 120_000, IdleTimeoutMS: 120_000,
-			ResponseBytes: 64 << 20, EventBytes: 8 << 20},
-		Limits: Limits{Dimensions: []string{"key", "model", "global"}},
+		Ledger:   ledger.Options{Durability: ledger.Process, SettleTimeoutMS: ledger.DefaultSettleTimeoutMS, QueueEntries: ledger.DefaultQueueEntries},
+		Upstream: upstream.Options{}.Defaults(),
+		Limits:   Limits{Dimensions: []string{"key", "model", "global"}},
 		Policies: Policies{
 			Profile:  "small",
 			OnError:  policy.OnErrorDefault,
 			Envelope: Envelope{Envelope: policy.Envelope{MaxMultiplier: 2_000, MaxBurst: 5_000, MaxCustomDims: 4, MinPrice: 1_000, MayDeny: true}},
 		},
-		Tokens: tokens.Options{DefaultOutput: 4096, ImageTokens: 765, UnknownPermille: 1150},
+		Tokens: counting,
 		Log:    Log{Level: "info", Format: "text"},
 	}
 }

@@ -71,6 +71,10 @@ func line(d *ast.DocumentNode) int {
 
 // located turns the parser's error into ours, and names the nearest field when one is unknown.
 func located(name string, err error) error {
+	if own, ok := errors.AsType[*Error](err); ok {
+		own.File = name
+		return own
+	}
 	var y yaml.Error
 	if !errors.As(err, &y) || y.GetToken() == nil {
 		return &Error{name, 1, 1, err.Error()}

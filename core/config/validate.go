@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -49,7 +50,7 @@ func first(errs ...error) error {
 
 func (c *Config) validate() error {
 	return first(c.validateListeners(), c.validateSizes(), c.validateLimits(), c.validateTiers(),
-		c.validateObjects(), c.validatePolicies(), c.validateTokens())
+		c.validateObjects(), c.validatePolicies())
 }
 
 var currencyCode = regexp.MustCompile(`^[a-z]{3}$`)
@@ -89,18 +90,26 @@ func checkToken(token string) error {
 }
 
 func (c *Config) validateSizes() error {
-	l, u := c.Listen, c.Upstream
+	l := c.Listen
 	return first(
 		within("listen.body_bytes", int64(l.BodyBytes), 1<<10, 1<<30), within("listen.header_bytes", int64(l.HeaderBytes), 1<<10, 1<<20),
 		within("listen.connections", int64(l.Connections), 1, 1<<20),
 		within("listen.read_timeout_ms", l.ReadTimeoutMS, 1, 3_600_000), within("listen.write_timeout_ms", l.WriteTimeoutMS, 1, 3_600_000),
-		within("upstream.attempts", int64(u.Attempts), 1, 3),
-		within("upstream.connect_timeout_ms", u.ConnectTimeoutMS, 1, 600_000), within("upstream.header_timeout_ms", u.HeaderTimeoutMS, 1, 3_600_000),
-		within("upstream.idle_timeout_ms", u.IdleTimeoutMS, 1, 3_600_000),
-		within("upstream.response_bytes", u.ResponseBytes, 1<<10, 1<<30), within("upstream.event_bytes", u.EventBytes, 1<<10, 1<<30),
-		among("ledger.durability", string(c.Ledger.Durability), string(ledger.Process), string(ledger.Power)),
-		within("ledger.settle_timeout_ms", c.Ledger.SettleTimeoutMS, 1, 600_000), within("ledger.queue_entries", int64(c.Ledger.QueueEntries), 16, 1<<24),
+		of("upstream", c.Upstream.Validate()), among("ledger.durability", string(c.Ledger.Durability), string(ledger.Process), string(ledger.Power)), of("ledger", c.Ledger.Validate()), of("tokens", c.Tokens.Validate()),
 	)
+}
+
+// of places a package's own complaint about its Options into the block that holds them.
+func of(block string, err error) error {
+	if err == nil {
+		return nil
+	}
+	path := block
+	if e, ok := errors.AsType[*llm.Error](err); ok && e.Param != "" {
+		path = block + "." + strings.TrimPrefix(e.Param, block+".")
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return &invalid{path: "$." + path, text: strings.TrimPrefix(text, path+": ")}
 }
 
 func (r Rates) validate(path string) error {
@@ -213,20 +222,6 @@ func (c *Config) validateLabels() error {
 		}
 		if l.Field == "" {
 			c.Policies.Labels[i].Field = l.Name
-		}
-	}
-	return nil
-}
-
-func (c *Config) validateTokens() error {
-	t := c.Tokens
-	if err := first(within("tokens.default_output_tokens", int64(t.DefaultOutput), 1, 1<<31), within("tokens.image_tokens", int64(t.ImageTokens), 0, 1<<20),
-		within("tokens.unknown_permille", t.UnknownPermille, 500, 10_000)); err != nil {
-		return err
-	}
-	for _, prefix := range slices.Sorted(maps.Keys(t.Encodings)) {
-		if err := among("tokens.encodings."+prefix, t.Encodings[prefix], "cl100k", "o200k"); err != nil {
-			return err
 		}
 	}
 	return nil

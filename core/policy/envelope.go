@@ -46,6 +46,9 @@ func (e *Envelope) clamp(f *Facts, d *Decision, allowed []bool) {
 	c.unless(e.MaySkipLimits, &d.NoLimit)
 	c.tier(&d.Tier, allowed)
 	c.customs(e.MaxCustomDims)
+	if !e.MayDropKey {
+		c.keepKey()
+	}
 	for i := range d.Dims[:d.N] {
 		x := &d.Dims[i]
 		c.atMost(&x.Multiplier, most)
@@ -107,6 +110,26 @@ func (c clamper) customs(limit int) {
 		kept++
 	}
 	d.N = kept
+}
+
+// keepKey makes the key dimension part of every choice and lets it refuse: a key in a storm may then be refused by its
+// own limit without asking the module. The sixteenth dimension gives way when there is no room.
+func (c clamper) keepKey() {
+	d := c.d
+	for i := range d.Dims[:d.N] {
+		if x := &d.Dims[i]; x.Kind == abi.KindKey {
+			c.unless(false, &x.CountOnly)
+			c.unless(false, &x.Shadow)
+			return
+		}
+	}
+	if d.N == 0 {
+		return
+	}
+	d.N = min(d.N+1, len(d.Dims))
+	copy(d.Dims[1:d.N], d.Dims[:])
+	d.Dims[0] = Dimension{Kind: abi.KindKey, Tier: -1, Multiplier: unit, Burst: unit, Cost: unit}
+	d.Clamped = true
 }
 
 // indices marks the allowed tiers of an envelope; nil when all are.

@@ -114,7 +114,8 @@ type Envelope struct {
 	MayDeny        bool      `yaml:"may_deny"`
 	MaySkipBilling bool      `yaml:"may_skip_billing"`
 	MaySkipLimits  bool      `yaml:"may_skip_limits"`
-	Tiers          []string  `yaml:"tiers"` // allowed tiers; empty: all
+	MayDropKey     bool      `yaml:"may_drop_key"` // false: the key dimension is tested whatever a module picks
+	Tiers          []string  `yaml:"tiers"`        // allowed tiers; empty: all
 }
 
 // OnError is what a request gets when its module fails.

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/sim"
+)
+
+const testToken = "test-token-0123456789"
+
+// process is `weir serve` in a process of its own, which can be killed and started again on the same data.
+type process struct {
+	t      *testing.T
+	binary string
+	file   string
+	env    map[string]string
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+}
+
+// serve writes a configuration for a simulated upstream that runs in the test, and starts a gateway process.
+func serve(t *testing.T, more string) *process {
+	t.Helper()
+	up, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := (&console{}).app(nil).startSim(sim.Options{}, up)
+	t.Cleanup(func() { _ = s.stop() })
+	base, admin, dir := free(t), free(t), t.TempDir()
+	p := &process{t: t, binary: built(t), file: filepath.Join(dir, "weir.yaml"), env: map[string]string{
+		"WEIR_URL": "http://" + base, "WEIR_ADMIN_URL": "http://" + admin, "WEIR_ADMIN_TOKEN": testToken, "DATA": filepath.Join(dir, "data")}}
+	write(t, p.file, fmt.Sprintf(`
+listen: {address: %q}
+admin: {address: %q, token: "${WEIR_ADMIN_TOKEN}"}
+data: "${DATA}"
+channels: [{name: sim, provider: openai, base_url: "http://%s/v1", credential: sk-simulated}]
+models:
+  gpt-4o-mini: {price: {input_per_1m: 1.08, output_per_1m: 4.32}}
+  slow: {target: "gpt-4o-mini+pace=20ms,out=2000", price: {input_per_1m: 1.08, output_per_1m: 4.32}}
+%s`, base, admin, up.Addr(), more))
+	p.start()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func free(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	return ln.Addr().String()
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	p.cmd = exec.Command(p.binary, "serve", "-c", p.file)
+	p.cmd.Env = os.Environ()
+	for name, value := range p.env {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	p.stderr.Reset()
+	p.cmd.Stderr = &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	for range 1200 {
+		if resp, err := http.Get(p.env["WEIR_URL"] + "/readyz"); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	p.kill()
+	p.t.Fatalf("the gateway is not ready after 30 s: %s", p.stderr.String())
+}
+
+// kill is kill -9: nothing in the process gets to run.
+func (p *process) kill() {
+	if p.cmd.ProcessState == nil {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	}
+}
+
+// object runs a command with --json and reads its answer.
+func (p *process) object(args ...string) map[string]any {
+	p.t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(must(p.t, p.env, append(args, "--json")...)), &o); err != nil {
+		p.t.Fatal(err)
+	}
+	return o
+}
+
+func (p *process) key(flags ...string) string {
+	p.t.Helper()
+	must(p.t, p.env, "org", "create", "--name", "Acme")
+	must(p.t, p.env, "user", "create", "--org-id", "1", "--name", "alice", "--balance", "100")
+	return p.object(append([]string{"key", "create", "--user-id", "1", "--name", "k"}, flags...)...)["plaintext"].(string)
+}
+
+func (p *process) post(key, body string) *http.Response {
+	p.t.Helper()
+	req, err := http.NewRequest("POST", p.env["WEIR_URL"]+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp
+}
+
+func (p *process) verify() {
+	p.t.Helper()
+	if out := must(p.t, p.env, "ledger", "verify", "--data", p.env["DATA"]); !strings.Contains(out, "held 0") {
+		p.t.Errorf("after recovery: %s", out)
+	}
+}
+
+// TestM08KillInMidStream kills the process while a stream runs: at the next start the open reservation is settled by
+// the recovery rule before the gateway is ready, and nothing is held.
+func TestM08KillInMidStream(t *testing.T) {
+	p := serve(t, "")
+	key := p.key("--monthly-quota", "50")
+	resp := p.post(key, `{"model":"slow","stream":true,"max_tokens":2000,"messages":[{"role":"user","content":"hello"}]}`)
+	lines := bufio.NewScanner(resp.Body)
+	for n := 0; n < 100 && lines.Scan(); n++ { // about one second of the stream: a progress entry is due
+	}
+	p.kill()
+	_ = resp.Body.Close()
+	p.start()
+	window := p.object("key", "usage-window", "1")
+	monthly := window["monthly"].(map[string]any)
+	used, held := monthly["usedMicroCny"].(float64), monthly["heldMicroCny"].(float64)
+	if used <= 0 || held != 0 {
+		t.Errorf("after kill -9 in mid-stream: used %v, held %v; want the input and the last progress charged, nothing held", used, held)
+	}
+	rows := p.object("usage")["data"].([]any)
+	record := rows[0].(map[string]any)
+	if record["status"] != "partial" || record["estimated"] != true || record["costMicroCny"] != used {
+		t.Errorf("the record of the killed stream is %v", record)
+	}
+	p.kill()
+	p.verify()
+}
+
+// TestM05SpendSurvivesKill: what was spent before kill -9 still counts after it.
+func TestM05SpendSurvivesKill(t *testing.T) {
+	p := serve(t, "")
+	key := p.key("--monthly-quota", "0.001") // 1,000 micro; 200 output tokens hold about 864
+	body := `{"model":"gpt-4o-mini","max_tokens":200,"messages":[{"role":"user","content":"hello"}]}`
+	spent := 0.0
+	for range 50 {
+		resp := p.post(key, body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			break
+		}
+		spent = p.object("key", "usage-window", "1")["monthly"].(map[string]any)["usedMicroCny"].(float64)
+	}
+	if spent <= 0 {
+		t.Fatal("nothing was spent")
+	}
+	p.kill()
+	p.start()
+	after := p.object("key", "usage-window", "1")["monthly"].(map[string]any)["usedMicroCny"].(float64)
+	if after != spent {
+		t.Errorf("used %v before kill -9, %v after", spent, after)
+	}
+	resp := p.post(key, body)
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusPaymentRequired {
+		t.Errorf("a request beyond the month gets %d after the restart, want 402", resp.StatusCode)
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var block = regexp.MustCompile("(?ms)^```sh( \\w+)?\n(.*?)^```$")
+
+// readme gives the command blocks of README.md that carry a word, in order.
+func readme(t *testing.T, word string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, m := range block.FindAllStringSubmatch(string(text), -1) {
+		if strings.TrimSpace(m[1]) == word {
+			blocks = append(blocks, m[2])
+		}
+	}
+	return blocks
+}
+
+// shell runs a block as a reader would paste it, in dir, with `go run ./cmd/weir` taken from a binary built once.
+func shell(t *testing.T, dir, binary, block string, env map[string]string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.ReplaceAll(block, "go run ./cmd/weir", binary))
+	c.Dir = dir
+	c.Env = os.Environ()
+	for name, value := range env {
+		c.Env = append(c.Env, name+"="+value)
+	}
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, block, out)
+	}
+	return string(out)
+}
+
+func built(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "weir")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return binary
+}
+
+// TestReadmeTour pastes the five-minute tour, block by block, and looks for what each promises.
+func TestReadmeTour(t *testing.T) {
+	promises := [][]string{
+		{`"object":"chat.completion"`, `"content":`},
+		{"data: {", "data: [DONE]"},
+		{`"429": 18`, `"200": 2`, `"limit_key": "key:1"`, `"retry_after_ms"`, `"first_429_at_index"`},
+		{"request_exceeds_limit", `"kind":"tpm"`, `"limit":50`},
+		{"finalized", "currentTokens", "gpt-4o-mini"},
+		{"priority", "true", `"qps`},
+	}
+	blocks := readme(t, "tour")
+	if len(blocks) != len(promises) {
+		t.Fatalf("the tour has %d blocks, the test knows %d", len(blocks), len(promises))
+	}
+	binary, env := built(t), demo(t)
+	for i, b := range blocks {
+		out := shell(t, ".", binary, b, env)
+		for _, want := range promises[i] {
+			if !strings.Contains(out, want) {
+				t.Errorf("block %d does not show %q:\n%s\n%s", i+1, want, b, out)
+			}
+		}
+	}
+}
+
+// TestReadmeConfig writes the README's configuration and checks it.
+func TestReadmeConfig(t *testing.T) {
+	blocks := readme(t, "config")
+	if len(blocks) != 1 {
+		t.Fatalf("%d configuration blocks, want 1", len(blocks))
+	}
+	out := shell(t, t.TempDir(), built(t), blocks[0], map[string]string{"OPENAI_API_KEY": "sk-x"})
+	if !strings.Contains(out, "weir.yaml: ok") {
+		t.Errorf("config check said:\n%s", out)
+	}
+}
+
+// TestReadmeCommands holds the two commands that the README opens with: the first is what demo tests start in process,
+// the second is what runs this test.
+func TestReadmeCommands(t *testing.T) {
+	want := []string{"go run ./cmd/weir demo\n", "go test ./...\n"}
+	if got := readme(t, ""); strings.Join(got, "") != strings.Join(want, "") {
+		t.Errorf("the README's plain blocks are %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,170 @@
+package config
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+func env(name string) (string, bool) {
+	v, ok := map[string]string{"WEIR_ADMIN_TOKEN": "f00df00d-f00df00d", "OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-a",
+		"TRICK": "x\nlisten: {address: 0.0.0.0:1}"}[name]
+	return v, ok
+}
+
+const valid = `admin: {token: "${WEIR_ADMIN_TOKEN}"}` + "\n"
+
+// TestExampleDocumentsEverySetting loads the example and looks for every key that the struct can read.
+func TestExampleDocumentsEverySetting(t *testing.T) {
+	c, err := Load("../../examples/weir.yaml", env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../examples/weir.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range fieldNames(reflect.TypeFor[Config](), nil) {
+		if !regexp.MustCompile(`(?m)[\s{,]` + regexp.QuoteMeta(name) + `:`).Match(append([]byte("\n"), text...)) {
+			t.Errorf("examples/weir.yaml does not document %s", name)
+		}
+	}
+	if c.Channels[0].Credential != "sk-o" || c.Admin.Token != "f00df00d-f00df00d" {
+		t.Errorf("environment variables were not expanded: %+v", c.Channels[0])
+	}
+}
+
+// TestExampleShowsTheDefaults: where the example repeats a default, it is the true one.
+func TestExampleShowsTheDefaults(t *testing.T) {
+	got, err := Load("../../examples/weir.yaml", env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	got.Tokens.Encodings, want.Tokens.Encodings = nil, nil
+	for name, pair := range map[string][2]any{
+		"listen": {got.Listen, want.Listen}, "ledger": {got.Ledger, want.Ledger}, "upstream": {got.Upstream, want.Upstream},
+		"tokens": {got.Tokens, want.Tokens}, "log": {got.Log, want.Log}, "data": {got.Data, want.Data}, "currency": {got.Currency, want.Currency},
+		"dimensions": {got.Limits.Dimensions, want.Limits.Dimensions}, "admin.address": {got.Admin.Address, want.Admin.Address},
+		"profile": {got.Policies.Profile, want.Policies.Profile}, "max_multiplier": {got.Policies.Envelope.MaxMultiplier, want.Policies.Envelope.MaxMultiplier},
+		"max_burst": {got.Policies.Envelope.MaxBurst, want.Policies.Envelope.MaxBurst}, "may_deny": {got.Policies.Envelope.MayDeny, want.Policies.Envelope.MayDeny},
+	} {
+		if !reflect.DeepEqual(pair[0], pair[1]) {
+			t.Errorf("%s: the example says %+v, the default is %+v", name, pair[0], pair[1])
+		}
+	}
+}
+
+func TestErrorsSayWhereAndWhat(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{valid + "lsiten: {}\n", `weir.yaml:2:1: unknown field "lsiten"; did you mean "listen"?`},
+		{valid + "listen:\n  adress: x\n", `weir.yaml:3:3: unknown field "adress"; did you mean "address"?`},
+		{valid + "data: a\ndata: b\n", "weir.yaml:3:1"},
+		{valid + "listen:\n  body_bytes: lots\n", "weir.yaml:3:15"},
+		{valid + "listen:\n  body_bytes: 5\n", "weir.yaml:3:15: listen.body_bytes: 5 is out of range"},
+		{valid + "listen: [\n", "weir.yaml:2"},
+		{valid + "---\ndata: b\n", "one document"},
+		{"admin: {token: \"${NOPE}\"}\n", "weir.yaml:1:16: environment variable NOPE is not set"},
+		{"data: x\n", "no admin token is set"},
+		{"admin: {token: short}\n", "at least 16"},
+		{"admin: {token: changeme-changeme}\n", "is a sample"},
+		{"admin: {token: aaaaaaaaaaaaaaaaaaaa}\n", "is a sample"},
+		{valid + "currency: CNY\n", "weir.yaml:2:11: currency"},
+		{valid + "ledger:\n  durability: proces\n", `weir.yaml:3:15: ledger.durability: "proces" is not one of process, power; did you mean "process"?`},
+		{valid + "limits:\n  dimensions: [key, modl]\n", `weir.yaml:3:21: limits.dimensions[1]: "modl"`},
+		{valid + "limits:\n  dimensions: [key, key]\n", "stands twice"},
+		{valid + "limits:\n  algorithms:\n    key: {qps: slidng}\n", `did you mean "sliding"?`},
+		{valid + "limits:\n  global: {qps: -1}\n", "weir.yaml:3:17: limits.global.qps: -1 is out of range"},
+		{valid + "tiers: [{name: a}, {name: a}]\n", `weir.yaml:2:27: tiers[1].name: tier "a" stands twice`},
+		{valid + "models:\n  m: {channels: [nowhere]}\n", "nowhere"},
+		{valid + "models:\n  m:\n    price: {input_per_1m: 0.0000001, output_per_1m: 1}\n", "six decimals"},
+		{valid + "policies: {labels: [{name: a, source: kee}]}\n", `did you mean "key"?`},
+		{valid + "listen: {address: nowhere}\n", "host:port"},
+		{valid + "listen: {address: 127.0.0.1:3001}\n", "an address of its own"},
+		{valid + "tokens: {encodings: {x: p50k}}\n", "cl100k, o200k"},
+	} {
+		_, err := Parse("weir.yaml", []byte(c.text), env)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\ngives %v\nwant  %s", c.text, err, c.want)
+		} else if !regexp.MustCompile(`^weir\.yaml:\d+:\d+: `).MatchString(err.Error()) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q is not file:line:column and one line", err)
+		}
+	}
+}
+
+// TestEnvironmentCannotAddStructure: a secret with YAML in it stays one scalar.
+func TestEnvironmentCannotAddStructure(t *testing.T) {
+	c, err := Parse("weir.yaml", []byte(valid+"data: ${TRICK}\n"), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen.Address != "127.0.0.1:3000" || !strings.HasPrefix(c.Data, "x\nlisten") {
+		t.Errorf("the value leaked into the structure: %+v", c.Listen)
+	}
+}
+
+func TestPricesAreExact(t *testing.T) {
+	c, err := Parse("weir.yaml", []byte(valid+`
+channels: [{name: c, provider: openai, base_url: http://127.0.0.1:1}]
+models:
+  m: {price: {input_per_1m: 1.08, output_per_1m: "4.32", per_request: 0.000001}, labels: {hot: "yes"}, qps_limit: 3}
+  free: {free: true}
+`), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := c.UpstreamModels()
+	want := upstream.Model{Name: "m", Priced: true, QPSLimit: 3, Labels: map[string]string{"hot": "yes"},
+		Price: llm.Price{Input: 1_080_000, CachedInput: 1_080_000, CacheWrite: 1_080_000, Output: 4_320_000, Request: 1}}
+	if len(models) != 2 || models[0].Name != "free" || models[0].Priced || !reflect.DeepEqual(models[1], want) {
+		t.Errorf("got %+v\nwant %+v", models, want)
+	}
+}
+
+func TestKnownModels(t *testing.T) {
+	models := KnownModels()
+	if len(models) != 12 {
+		t.Errorf("%d known models, want 12", len(models))
+	}
+	for name, m := range models {
+		if m.Price == nil || m.Price.Input <= 0 {
+			t.Errorf("%s has no price", name)
+		}
+	}
+}
+
+func TestShowHidesSecrets(t *testing.T) {
+	c, err := Load("../../examples/weir.yaml", env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(c.Redacted())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"f00d", "sk-o", "sk-a"} {
+		if strings.Contains(string(text), secret) {
+			t.Errorf("show prints %s", secret)
+		}
+	}
+	if c.Channels[0].Credential != "sk-o" {
+		t.Error("redacting changed the configuration itself")
+	}
+}
+
+func TestStormLook(t *testing.T) {
+	c := Default()
+	if got := c.Settings().StormPermille; got != 10_000 {
+		t.Errorf("storm look at %d/1000, want multiplier 2 x burst 5", got)
+	}
+	c.Policies.Envelope.MaySkipLimits = true
+	if got := c.Settings().StormPermille; got != 0 {
+		t.Errorf("storm look at %d/1000 though a policy may lift limits; want it off", got)
+	}
+}

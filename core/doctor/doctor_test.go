@@ -1,0 +1,87 @@
+package doctor_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/doctor"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// examine runs the doctor on a configuration with one channel.
+func examine(t *testing.T, yaml string, clock llm.Clock) map[string]doctor.Check {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]doctor.Check{}
+	for _, c := range doctor.Run(t.Context(), doctor.Options{Path: path, Clock: clock, Env: os.LookupEnv,
+		Open: func(string) (ledger.Store, error) { return nil, errors.New("another process has it") }}) {
+		found[c.Name] = c
+	}
+	return found
+}
+
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln
+}
+
+func yaml(data, upstream string) string {
+	return fmt.Sprintf("admin: {token: f00df00d-f00df00d}\ndata: %q\nlisten: {connections: 10}\nchannels: [{name: c, provider: openai, base_url: \"http://%s\"}]\n", data, upstream)
+}
+
+func TestHealthyConfiguration(t *testing.T) {
+	found := examine(t, yaml(filepath.Join(t.TempDir(), "new"), listener(t).Addr().String()), llm.NewSystemClock())
+	for _, name := range []string{"config", "clock", "open files", "store", "upstream c"} {
+		if c, ok := found[name]; !ok || c.Status != doctor.OK {
+			t.Errorf("%s: %+v, want ok", name, c)
+		}
+	}
+	if c := found["disk"]; c.Status == doctor.Fail || !strings.Contains(c.Detail, "sync") {
+		t.Errorf("disk: %+v", c)
+	}
+}
+
+func TestEachFaultIsFoundAndHasAFix(t *testing.T) {
+	dead := listener(t)
+	_ = dead.Close()
+	data := t.TempDir() // exists, and the store in it cannot be opened
+	found := examine(t, yaml(data, dead.Addr().String()), llm.NewFakeClock(time.Unix(0, 0)))
+	for name, want := range map[string]doctor.Status{"clock": doctor.Fail, "store": doctor.Warn, "upstream c": doctor.Fail} {
+		if c := found[name]; c.Status != want || c.Fix == "" {
+			t.Errorf("%s: %+v, want %v and a fix", name, c, want)
+		}
+	}
+}
+
+func TestBrokenFileIsTheOnlyFinding(t *testing.T) {
+	found := examine(t, "lsiten: {}\n", llm.NewSystemClock())
+	if c := found["config"]; len(found) != 1 || c.Status != doctor.Fail || !strings.Contains(c.Detail, ":1:1: unknown field") {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	if w := doctor.Worst([]doctor.Check{{Status: doctor.OK}, {Status: doctor.Fail}, {Status: doctor.Warn}}); w != doctor.Fail {
+		t.Errorf("worst is %v", w)
+	}
+	raw, err := json.Marshal(doctor.Check{Name: "x", Status: doctor.Warn})
+	if err != nil || !strings.Contains(string(raw), `"status":"warn"`) {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
