@@ -57,7 +57,7 @@ func (j *tape) last(t *testing.T) llm.Entry {
 	return all[len(all)-1]
 }
 
-func (j *tape) break_(err error) {
+func (j *tape) failWith(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.mu.fail = err
@@ -140,7 +140,7 @@ func TestReserveIsTakenBackWhenTheJournalFails(t *testing.T) {
 	c := claim(10, dim(keyID(3), Limits{QPS: 5, TPM: 1000, Concurrency: 5}))
 	c.Money = Money{Price: llm.Price{Request: 7}, Billed: true, Balance: true, Quota: true, QuotaLimit: 50, Label: 202611}
 	down := errors.New("disk full")
-	r.journal.break_(down)
+	r.journal.failWith(down)
 	_, d, err := r.Reserve(ctx, c)
 	if d != nil || !errors.Is(err, down) {
 		t.Fatalf("%+v %v", d, err)
@@ -154,6 +154,6 @@ func TestReserveIsTakenBackWhenTheJournalFails(t *testing.T) {
 	if u, h := r.Quota(3, 202611); u != 0 || h != 0 {
 		t.Fatalf("quota %d held %d", u, h)
 	}
-	r.journal.break_(nil)
+	r.journal.failWith(nil)
 	r.admit(c).Release()
 }

@@ -1,9 +1,6 @@
 package limit
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // rule is an Algorithm, resolved.
 type rule uint8
@@ -193,6 +190,3 @@ func (w *window) wait(now time.Duration, rate, target int64) time.Duration {
 		id++
 	}
 }
-
-// far is a wait that never ends.
-const far = time.Duration(math.MaxInt64)
