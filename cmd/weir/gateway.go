@@ -145,7 +145,7 @@ func (g *gateway) openServers(random io.Reader) error {
 	g.proxy = proxy.New(g.cfg.Listen.Options, proxy.Parts{Clock: g.clock, Random: random, Directory: directory, Limiter: g.limiter,
 		Money: g.limiter, Ledger: g.ledger, Counter: counter, Policy: g.host, Client: g.client, Log: g.log})
 	g.proxy.SetSettings(g.cfg.Settings())
-	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelope: g.cfg.PolicyEnvelope(), Version: thisBuild().Version},
+	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelope: g.cfg.PolicyEnvelope(), Version: thisBuild().Version, Tiers: g.cfg.TierLimits()},
 		admin.Parts{Clock: g.clock, Random: random, Ledger: g.ledger, Directory: directory, Limiter: g.limiter, Policy: g.host,
 			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.proxy.WriteMetrics})
 	return nil

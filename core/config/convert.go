@@ -77,6 +77,15 @@ func (c *Config) TierNames() []string {
 	return names
 }
 
+// TierLimits are the tiers' limits by name.
+func (c *Config) TierLimits() map[string]limit.Limits {
+	tiers := map[string]limit.Limits{}
+	for _, t := range c.Tiers {
+		tiers[t.Name] = t.limits()
+	}
+	return tiers
+}
+
 // LabelNames are the names of the policy attributes 8-15.
 func (c *Config) LabelNames() []string {
 	names := make([]string, len(c.Policies.Labels))
