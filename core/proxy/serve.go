@@ -1,13 +1,16 @@
-// Package proxy is the client listener: the walk of one request, the stream relay, and the one place where errors
-// become HTTP.
 package proxy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
@@ -17,14 +20,35 @@ import (
 	"github.com/weir-gateway/weir/core/upstream"
 )
 
-// Options configure the listener.
+// Options configure the listener. What is 0 takes the default named beside it.
 type Options struct {
-	BodyBytes      int   `yaml:"body_bytes"`
-	HeaderBytes    int   `yaml:"header_bytes"`
-	Connections    int   `yaml:"connections"`
-	ReadTimeoutMS  int64 `yaml:"read_timeout_ms"`  // a request's head and body
-	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // one flush
+	BodyBytes      int   `yaml:"body_bytes"`       // 16 MiB
+	HeaderBytes    int   `yaml:"header_bytes"`     // 16 KiB
+	Connections    int   `yaml:"connections"`      // 10,000; more wait to be accepted
+	ReadTimeoutMS  int64 `yaml:"read_timeout_ms"`  // a request's head and body; 60 s
+	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // one flush; 60 s
 }
+
+func (o Options) withDefaults() Options {
+	set := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&o.BodyBytes, 16<<20)
+	set(&o.HeaderBytes, 16<<10)
+	set(&o.Connections, 10_000)
+	if o.ReadTimeoutMS <= 0 {
+		o.ReadTimeoutMS = 60_000
+	}
+	if o.WriteTimeoutMS <= 0 {
+		o.WriteTimeoutMS = 60_000
+	}
+	return o
+}
+
+// idleTimeout is how long a kept-alive client connection may be silent between two requests.
+const idleTimeout = 2 * time.Minute
 
 // Ledger is what the walk needs of the ledger: to wait for acknowledgements.
 type Ledger interface {
@@ -58,26 +82,185 @@ type Parts struct {
 }
 
 // Server is the client listener.
-type Server struct{}
+type Server struct {
+	o     Options
+	p     Parts
+	http  *fasthttp.Server
+	conns *conns
+	calls sync.Pool
+	ids   identifiers
+	meter *meters
+
+	preauth *limit.Preauth // failed keys, by client address
+
+	snap     atomic.Pointer[Snapshot]
+	draining atomic.Bool
+	mu       struct{ sync.Mutex } // serialises changes of snap
+}
 
 // New makes a server that is not ready until it has a catalog and settings.
-func New(o Options, p Parts) *Server { panic("skeleton") }
+func New(o Options, p Parts) *Server {
+	o = o.withDefaults()
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{o: o, p: p, conns: newConns(o.Connections, time.Duration(o.WriteTimeoutMS)*time.Millisecond)}
+	if err := s.ids.seedFrom(p.Random); err != nil {
+		panic("proxy: no randomness for request ids: " + err.Error()) // nothing can be served without it
+	}
+	s.meter, s.preauth = newMeters(p.Limiter), limit.NewPreauth(p.Clock)
+	s.snap.Store(&Snapshot{Settings: Settings{}.withDefaults()})
+	s.http = &fasthttp.Server{
+		Handler:                      s.handle,
+		ErrorHandler:                 s.unreadable,
+		ExpectHandler:                s.expect,
+		Logger:                       quiet{s.p.Log},
+		ReadBufferSize:               o.HeaderBytes,
+		MaxRequestBodySize:           o.BodyBytes,
+		Concurrency:                  o.Connections + 1, // conns is the limit, and waits instead of refusing
+		ReadTimeout:                  time.Duration(o.ReadTimeoutMS) * time.Millisecond,
+		IdleTimeout:                  idleTimeout,
+		LazyRequestTime:              true,
+		DisablePreParseMultipartForm: true,
+		NoDefaultServerHeader:        true,
+		SecureErrorLogMessage:        true,
+		CloseOnShutdown:              true,
+	}
+	return s
+}
 
-// SetCatalog and SetSettings swap one part of the snapshot; requests in flight keep theirs.
-func (s *Server) SetCatalog(c *upstream.Catalog) { panic("skeleton") }
-func (s *Server) SetSettings(v Settings)         { panic("skeleton") }
+// quiet turns fasthttp's complaints about connections into debug lines.
+type quiet struct{ log *slog.Logger }
+
+// Printf implements fasthttp.Logger.
+func (q quiet) Printf(format string, args ...any) {
+	q.log.Debug("connection", slog.String("what", fmt.Sprintf(format, args...)))
+}
+
+// SetCatalog swaps the models and channels; requests in flight keep theirs.
+func (s *Server) SetCatalog(c *upstream.Catalog) {
+	encodings := make(map[*upstream.Model]tokens.Encoding, len(c.Models()))
+	for _, m := range c.Models() {
+		encodings[m] = s.p.Counter.For(m.Name)
+	}
+	s.change(func(n *Snapshot) { n.Catalog, n.encodings = c, encodings })
+}
+
+// SetSettings swaps the settings; requests in flight keep theirs.
+func (s *Server) SetSettings(v Settings) {
+	s.change(func(n *Snapshot) { n.Settings = v.withDefaults() })
+}
 
 // SetGlobal swaps the global limits inside the settings.
-func (s *Server) SetGlobal(l limit.Limits) { panic("skeleton") }
+func (s *Server) SetGlobal(l limit.Limits) { s.change(func(n *Snapshot) { n.Global = l }) }
+
+func (s *Server) change(f func(*Snapshot)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := *s.snap.Load()
+	f(&n)
+	s.snap.Store(&n)
+}
 
 // Snapshot is the one in force.
-func (s *Server) Snapshot() *Snapshot { panic("skeleton") }
+func (s *Server) Snapshot() *Snapshot { return s.snap.Load() }
 
 // Serve accepts until Shutdown.
-func (s *Server) Serve(ln net.Listener) error { panic("skeleton") }
+func (s *Server) Serve(ln net.Listener) error {
+	return s.http.Serve(&listener{Listener: ln, conns: s.conns, done: make(chan struct{})})
+}
 
-// Shutdown stops accepting, lets open requests end until ctx does, then cuts them.
-func (s *Server) Shutdown(ctx context.Context) error { panic("skeleton") }
+// Shutdown stops accepting, lets open requests end until ctx does, then cuts them: each meets its ending, as if its
+// client had left.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
+	err := s.http.ShutdownWithContext(ctx)
+	if err != nil {
+		s.conns.cut()
+	}
+	return err
+}
 
 // Ready is nil when requests can be served, else the reasons.
-func (s *Server) Ready() error { panic("skeleton") }
+func (s *Server) Ready() error {
+	switch {
+	case s.draining.Load():
+		return llm.Errorf(llm.KindUnavailable, "shutting down")
+	case s.snap.Load().Catalog == nil:
+		return llm.Errorf(llm.KindUnavailable, "no models are loaded yet")
+	}
+	if err := s.p.Ledger.Healthy(); err != nil {
+		return &llm.Error{Kind: llm.KindUnavailable, Message: "the ledger does not accept entries", Err: err}
+	}
+	return nil
+}
+
+// handle serves one request. The call goes back to the pool here, unless the relay has taken it.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	c := s.acquire(ctx)
+	defer s.finish(c)
+	if err := s.dispatch(c); err != nil {
+		s.fail(c, err)
+	}
+}
+
+// walk is one request, from the key to the answer; doc.go says who owns the hold on each line.
+func (s *Server) walk(c *call) error {
+	caller, err := s.resolve(c)
+	if err != nil {
+		return err
+	}
+	if err := c.scan(); err != nil {
+		return err
+	}
+	model, err := c.findModel(caller)
+	if err != nil {
+		return err
+	}
+	if denial := s.storm(c, caller); denial != nil {
+		return s.deny(c, denial)
+	}
+	s.measure(c, model)
+	price, err := priceFor(model, caller)
+	if err != nil {
+		return err
+	}
+	if err := s.decide(c, price); err != nil {
+		return err
+	}
+	res, denial, err := s.p.Limiter.Reserve(context.Background(), c.claimFor(price))
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case denial != nil:
+		return s.deny(c, denial)
+	}
+	defer res.Release()
+	if err = s.forward(c, res); err != nil {
+		res.Answered(c.statusOf(err))
+	}
+	return err
+}
+
+// forward carries an admitted request to an upstream and answers with what comes back.
+func (s *Server) forward(c *call, res limit.Reservation) error {
+	c.rates.requests, c.rates.tokens = res.Tightest()
+	resp, err := s.send(c, res)
+	if err != nil {
+		if denial := c.attempts.noRoom(); denial != nil && err != errGone {
+			res.Answered(fasthttp.StatusTooManyRequests)
+			return s.deny(c, denial)
+		}
+		return c.attempts.explain(err)
+	}
+	if err := s.acknowledged(c, res.Seq()); err != nil {
+		return err
+	}
+	switch {
+	case resp.Status >= 400:
+		return s.passOn(c, res, resp)
+	case resp.Stream:
+		return s.stream(c, res, resp)
+	}
+	return s.answer(c, res, resp)
+}

@@ -1,8 +1,12 @@
 package proxy
 
 import (
+	"slices"
+
+	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/tokens"
 	"github.com/weir-gateway/weir/core/upstream"
 )
 
@@ -11,11 +15,11 @@ type Settings struct {
 	Global          limit.Limits
 	Tiers           []Tier                      // in index order
 	Defaults        map[limit.Kind]limit.Limits // limits of dimensions that no object configures: user, org, ip, end_user, key+model, custom
-	Dimensions      []limit.Kind                // the default dimensions, in the order of reporting
+	Dimensions      []limit.Kind                // the default dimensions, in the order of reporting; empty: key, model, global
 	Labels          []Label                     // policy attributes 8-15
 	StormPermille   uint32                      // the largest QPS multiplier the envelope allows: the cheap look's bound; 0: off
-	SettleTimeoutMS int64
-	Currency        string // "cny": the suffix of money fields
+	SettleTimeoutMS int64                       // how long an answer waits for the ledger; 0: 5,000
+	Currency        string                      // "cny": the suffix of money fields
 }
 
 // Tier is a named set of limits. A key's own limit wins over its tier's.
@@ -35,9 +39,77 @@ type Label struct {
 type Snapshot struct {
 	Settings
 	Catalog *upstream.Catalog
+
+	encodings map[*upstream.Model]tokens.Encoding
 }
 
 // Cost of what a request may come to at most, for the facts a policy sees.
 func (s *Snapshot) Cost(m *upstream.Model, input, output llm.Tokens) llm.Micro {
 	return m.Price.Hold(input, output)
+}
+
+// withDefaults fills what the walk never wants to ask twice.
+func (v Settings) withDefaults() Settings {
+	if len(v.Dimensions) == 0 {
+		v.Dimensions = []limit.Kind{limit.Key, limit.Model, limit.Global}
+	}
+	if v.SettleTimeoutMS <= 0 {
+		v.SettleTimeoutMS = 5_000
+	}
+	if v.Currency == "" {
+		v.Currency = "cny"
+	}
+	return v
+}
+
+// noTier says that a key has no tier, to policies as to the limits.
+const noTier = -1
+
+// tier is the index of a named tier. Names that are no longer configured count as none.
+func (s *Snapshot) tier(name string) int {
+	if name == "" {
+		return noTier
+	}
+	return slices.IndexFunc(s.Tiers, func(t Tier) bool { return t.Name == name })
+}
+
+// tierLimits are the limits of a tier; none for an index that does not exist.
+func (s *Snapshot) tierLimits(i int) limit.Limits {
+	if i < 0 || i >= len(s.Tiers) {
+		return limit.Limits{}
+	}
+	return s.Tiers[i].Limits
+}
+
+// keyLimits are a key's configured limits: its own, else its tier's, field by field.
+func (s *Snapshot) keyLimits(k *auth.Key, tier int) limit.Limits {
+	return orLimits(limit.Limits{QPS: k.QPSLimit, TPM: k.TPMLimit, Concurrency: k.ConcurrencyLimit}, s.tierLimits(tier))
+}
+
+// configured are the limits of a dimension before the decision touches them.
+func (s *Snapshot) configured(k limit.Kind, who *auth.Caller, m *upstream.Model, tier int) limit.Limits {
+	switch k {
+	case limit.Global:
+		return s.Global
+	case limit.Key:
+		return s.keyLimits(&who.Key, tier)
+	case limit.Model:
+		return limit.Limits{QPS: m.QPSLimit, TPM: m.TPMLimit}
+	case limit.User:
+		return orLimits(limit.Limits{QPS: who.User.QPSLimit, TPM: who.User.TPMLimit}, s.Defaults[k])
+	case limit.Org:
+		return orLimits(limit.Limits{QPS: who.Org.QPSLimit, TPM: who.Org.TPMLimit}, s.Defaults[k])
+	}
+	return s.Defaults[k]
+}
+
+func orLimits(a, b limit.Limits) limit.Limits {
+	return limit.Limits{QPS: or(a.QPS, b.QPS), TPM: or(a.TPM, b.TPM), Concurrency: or(a.Concurrency, b.Concurrency)}
+}
+
+func or(a, b int64) int64 {
+	if a != 0 {
+		return a
+	}
+	return b
 }

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// attempts stands between upstream.Do and the reservation: each attempt takes room on its channel first and gives it
+// back when it fails.
+type attempts struct {
+	call     *call
+	res      limit.Reservation
+	wanted   [2]policy.Dimension // channel and model+channel, where the decision names them
+	channel  bool
+	model    bool
+	extended bool
+	tried    bool         // an attempt got room
+	full     bool         // a channel had no room; denial says which limit
+	denial   limit.Denial // of the latest such channel
+	failure  error        // the limiter failed
+}
+
+var _ upstream.Hold = (*attempts)(nil)
+
+func (a *attempts) reset() { *a = attempts{call: a.call} }
+
+// want remembers a channel dimension until a channel is known.
+func (a *attempts) want(p policy.Dimension) {
+	if limit.Kind(p.Kind) == limit.Channel {
+		a.wanted[0], a.channel = p, true
+		return
+	}
+	a.wanted[1], a.model = p, true
+}
+
+// Attempt implements upstream.Hold.
+func (a *attempts) Attempt(ch *upstream.Channel) bool {
+	var dims [2]limit.Dim
+	n := a.dims(&dims, ch)
+	if n > 0 {
+		denial, err := a.res.Extend(context.Background(), dims[:n], 0)
+		switch {
+		case err != nil:
+			a.failure = err
+			return false
+		case denial != nil:
+			a.denial, a.full = *denial, true
+			return false
+		}
+		a.extended = true
+	}
+	a.tried = true
+	return true
+}
+
+// dims are the dimensions of one attempt: those with limits, and those the decision asked for.
+func (a *attempts) dims(dims *[2]limit.Dim, ch *upstream.Channel) (n int) {
+	c := a.call
+	base := limit.Limits{QPS: ch.QPSLimit, TPM: ch.TPMLimit, Concurrency: ch.ConcurrencyLimit}
+	if a.channel || base != (limit.Limits{}) {
+		dims[n] = shape(limit.ID{Kind: limit.Channel, Scope: ch.ID}, base, c.snap, a.wish(0, a.channel))
+		n++
+	}
+	base = c.snap.Defaults[limit.ModelChannel]
+	if a.model || base != (limit.Limits{}) {
+		dims[n] = shape(limit.ID{Kind: limit.ModelChannel, Scope: ch.ID, Name: c.model.Name}, base, c.snap, a.wish(1, a.model))
+		n++
+	}
+	return n
+}
+
+func (a *attempts) wish(i int, given bool) *policy.Dimension {
+	if !given {
+		a.wanted[i] = policy.Dimension{Tier: noTier}
+	}
+	return &a.wanted[i]
+}
+
+// Sent implements upstream.Hold: from here on the input is owed.
+func (a *attempts) Sent(ch *upstream.Channel) {
+	a.res.Sent(ch.Name)
+	a.call.record.attempts++
+	a.call.record.channel = ch.Name
+}
+
+// Refused implements upstream.Hold: nothing is owed for this attempt and its channel has room again.
+func (a *attempts) Refused(*upstream.Channel) {
+	a.res.Refused()
+	if a.extended {
+		a.res.Shrink()
+		a.extended = false
+	}
+}
+
+// noRoom is the denial to answer with when no channel even had room for an attempt.
+func (a *attempts) noRoom() *limit.Denial {
+	if a.full && !a.tried && a.failure == nil {
+		return &a.denial
+	}
+	return nil
+}
+
+// explain gives the limiter's failure precedence over what upstream.Do made of it.
+func (a *attempts) explain(err error) error {
+	if a.failure != nil && !errors.Is(err, errGone) {
+		return unavailable(a.failure)
+	}
+	return err
+}

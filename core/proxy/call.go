@@ -1,0 +1,137 @@
+package proxy
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/tokens"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// call is the state of one request, pooled. It belongs to the goroutine of its client connection until the answer is
+// over: for a stream that is when the relay is closed. The watcher alone touches it from beside, through cutUpstream.
+// Strings in facts and claim may alias the request's buffers, which fasthttp keeps until then too.
+type call struct {
+	ctx  *fasthttp.RequestCtx
+	conn *conn // nil where fasthttp was handed another connection
+	snap *Snapshot
+
+	id      uint64
+	hex     [16]byte
+	start   time.Duration // Mono
+	now     time.Time     // Wall
+	route   route
+	dialect llm.Dialect
+
+	caller *auth.Caller
+	body   []byte
+	head   llm.Head
+	model  *upstream.Model
+	enc    tokens.Encoding
+	tier   int
+
+	input    llm.Tokens
+	output   llm.Tokens // upper bound over all choices
+	soft     bool
+	price    llm.Price
+	facts    policy.Facts
+	decision policy.Decision
+	claim    limit.Claim
+
+	request  upstream.Request
+	attempts attempts
+	watch    watch
+	cancel   context.CancelFunc
+	live     atomic.Pointer[upstream.Response]
+	relay    relay
+
+	rates     rates
+	record    record
+	streaming bool // the relay owns the call
+
+	member  []byte // members of the error object
+	text    []byte // unescaped text to count
+	names   []byte // unescaped names: model and end user
+	numbers [40]byte
+}
+
+// acquire takes a call for a request and gives it its id.
+func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
+	c, ok := s.calls.Get().(*call)
+	if !ok {
+		c = new(call)
+		c.watch.init(c)
+		c.attempts.call = c
+		c.relay.init(c)
+	}
+	c.ctx = ctx
+	c.conn, _ = ctx.Conn().(*conn)
+	c.snap = s.snap.Load()
+	c.start, c.now = s.p.Clock.Mono(), s.p.Clock.Wall()
+	c.id = s.ids.next()
+	appendID(c.hex[:0], c.id)
+	c.tier = noTier
+	return c
+}
+
+// release returns c to the pool; nothing of the request may be used after it.
+func (s *Server) release(c *call) {
+	c.ctx, c.conn, c.snap, c.caller, c.body, c.model, c.cancel = nil, nil, nil, nil, nil, nil, nil
+	c.route, c.streaming = routeNone, false
+	c.rates, c.record, c.request = rates{}, record{}, upstream.Request{}
+	c.facts.Attr = [policy.NAttr]string{}
+	for i := range c.claim.N {
+		c.claim.Dims[i].ID.Name = ""
+	}
+	c.member, c.text, c.names = kept(c.member), kept(c.text), kept(c.names)
+	c.attempts.reset()
+	c.relay.reset()
+	s.calls.Put(c)
+}
+
+// cutUpstream ends whatever is open towards the upstream; the watcher calls it when the client has left.
+func (c *call) cutUpstream() {
+	c.cancel()
+	if resp := c.live.Load(); resp != nil {
+		resp.Cancel()
+	}
+}
+
+// closeUpstream stops the watcher and gives the upstream connection back, in this order: a late cut must not meet a
+// connection that already serves somebody else.
+func (c *call) closeUpstream() {
+	if c.watch.stop() {
+		c.record.gone = true
+	}
+	if resp := c.live.Swap(nil); resp != nil {
+		resp.Close()
+	}
+	if c.cancel != nil {
+		c.cancel()
+		c.cancel = nil
+	}
+}
+
+// gone reports that the client has left.
+func (c *call) gone() bool { return c.watch.fired.Load() }
+
+// keptBytes is the largest buffer a pooled call keeps: one huge event must not stay for ever.
+const keptBytes = 64 << 10
+
+func kept(b []byte) []byte {
+	if cap(b) > keptBytes {
+		return nil
+	}
+	return b[:0]
+}
+
+// alias reads bytes as a string without a copy; it lives as long as the request.
+func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,0 +1,213 @@
+package proxy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+)
+
+// gatherFacts fills what the policy sees.
+func (s *Server) gatherFacts(c *call, price llm.Price) error {
+	who, f, h := c.caller, &c.facts, &c.head
+	use, err := s.p.Limiter.Inspect(context.Background(), limit.ID{Kind: limit.Key, Scope: who.Key.ID})
+	if err != nil {
+		return err
+	}
+	l := c.snap.keyLimits(&who.Key, c.tier)
+	local := c.now.In(zone(who))
+	*f = policy.Facts{
+		NowMS: uint64(c.now.UnixMilli()), Entropy: c.id, Flags: c.flags(), Endpoint: c.endpoint(),
+		Input: c.input, OutputMax: c.output, Choices: saturate32(h.Choices), BodyBytes: saturate32(len(c.body)),
+		Key: who.Key.ID, User: who.User.ID, Org: who.Org.ID,
+		QPSLimit: l.QPS, QPSCurrent: use.QPS, TPMLimit: l.TPM, TPMCurrent: use.TPM,
+		ConcurrencyLimit: l.Concurrency, ConcurrencyCurrent: use.Concurrency,
+		QuotaLimit: who.Key.MonthlyQuota, BalanceAvailable: math.MaxInt64, EstimatedCost: price.Hold(c.input, c.output),
+		MinuteOfWeek: uint32((int(local.Weekday())+6)%7*1440 + local.Hour()*60 + local.Minute()),
+		DayOfMonth:   uint16(local.Day()), DaysInMonth: uint16(local.AddDate(0, 1, -local.Day()).Day()),
+		Tier: uint32(c.tier), // noTier reads as the largest number
+	}
+	if !who.User.Unmetered {
+		f.BalanceAvailable, _ = s.p.Money.Balance(who.User.ID)
+	}
+	if who.Key.MonthlyQuota > 0 {
+		label, _ := auth.Month(c.now, zone(who))
+		used, held := s.p.Money.Quota(who.Key.ID, label)
+		f.QuotaUsed = llm.AddMicro(used, held)
+	}
+	c.attributes(f)
+	return nil
+}
+
+func (c *call) flags() (f uint32) {
+	set := func(on bool, bit uint32) {
+		if on {
+			f |= bit
+		}
+	}
+	set(c.head.Stream, policy.FlagStream)
+	set(c.head.Tools, policy.FlagTools)
+	set(c.head.Images > 0, policy.FlagImages)
+	set(c.head.Files, policy.FlagFiles)
+	retry := c.ctx.Request.Header.Peek("X-Stainless-Retry-Count")
+	set(len(retry) > 0 && string(retry) != "0", policy.FlagRetry)
+	return f
+}
+
+func (c *call) attributes(f *policy.Facts) {
+	who := c.caller
+	f.Attr[policy.AttrModel] = c.model.Name
+	f.Attr[policy.AttrKeyName], f.Attr[policy.AttrUserName], f.Attr[policy.AttrOrgName] = who.Key.Name, who.User.Name, who.Org.Name
+	f.Attr[policy.AttrEndUser] = c.endUser()
+	if c.conn != nil {
+		f.Attr[policy.AttrClientIP] = c.conn.ip
+	}
+	if c.tier >= 0 {
+		f.Attr[policy.AttrTier] = c.snap.Tiers[c.tier].Name
+	}
+	f.Attr[policy.AttrProvider] = providerOf(c.dialect)
+	for i, l := range c.snap.Labels {
+		if i < policy.NAttr-policy.AttrLabel0 {
+			f.Attr[policy.AttrLabel0+i] = c.label(l)
+		}
+	}
+}
+
+// providerOf is the provider an endpoint's dialect goes to: the dialect in is the dialect out.
+func providerOf(d llm.Dialect) string {
+	if d == llm.Anthropic {
+		return "anthropic"
+	}
+	return "openai"
+}
+
+func (c *call) label(l Label) string {
+	switch l.Source {
+	case "key":
+		return c.caller.Key.Labels[l.Field]
+	case "model":
+		return c.model.Labels[l.Field]
+	case "header":
+		return alias(c.ctx.Request.Header.Peek(l.Field))
+	}
+	return ""
+}
+
+const maxNameBytes = 128 // of an end user's name as a dimension; longer ones go by their hash
+
+// endUser is who the body says it is for; "" when it does not. The escapes are undone, or one name would be many.
+func (c *call) endUser() string {
+	if c.head.EndUser.Empty() {
+		return ""
+	}
+	c.names = appendUnescaped(c.names[:0], c.head.EndUser.In(c.body))
+	if len(c.names) > maxNameBytes {
+		sum := sha256.Sum256(c.names)
+		c.names = hex.AppendEncode(append(c.names[:0], "sha256-"...), sum[:])
+	}
+	return alias(c.names)
+}
+
+// claimFor builds everything the request asks for, out of the caller's objects, the settings and the decision.
+func (c *call) claimFor(price llm.Price) *limit.Claim {
+	who, d, cl := c.caller, &c.decision, &c.claim
+	cl.Caller = limit.Caller{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID}
+	cl.Facts = llm.Entry{Endpoint: c.endpoint(), Stream: c.head.Stream, Model: c.model.Name, RequestID: c.id, AtMS: c.now.UnixMilli()}
+	cl.Unlimited = d.NoLimit
+	cl.Input, cl.Output, cl.SoftOutput = c.input, c.output, c.soft
+	cl.Money = limit.Money{
+		Price: price.Scale(d.Price), Billed: !d.NoBill, Balance: !who.User.Unmetered, Overdraft: d.Overdraft,
+		Quota: who.Key.MonthlyQuota > 0, QuotaLimit: llm.Micro(limit.Scale(int64(who.Key.MonthlyQuota), d.Quota)),
+	}
+	if c.endpoint() == llm.CountTokens {
+		cl.Money.Price = llm.Price{}
+	}
+	cl.Money.Label, cl.Money.ResetsAt = auth.Month(c.now, zone(who))
+	cl.N, cl.Shadowed = 0, cl.Shadowed[:0]
+	if d.N == 0 {
+		for _, k := range c.snap.Dimensions {
+			c.addDim(&policy.Dimension{Kind: uint8(k), Tier: noTier, SkipAbsent: true})
+		}
+		return cl
+	}
+	for i := range min(d.N, len(d.Dims)) {
+		c.addDim(&d.Dims[i])
+	}
+	return cl
+}
+
+// addDim adds one dimension to the claim, or keeps it for the attempts when it is a channel's.
+func (c *call) addDim(p *policy.Dimension) {
+	kind := limit.Kind(p.Kind)
+	if kind == limit.Channel || kind == limit.ModelChannel {
+		c.attempts.want(*p)
+		return
+	}
+	id, present := c.identify(kind, p.Value)
+	if c.claim.N == limit.MaxDims || !present && p.SkipAbsent {
+		return
+	}
+	dim := shape(id, c.snap.configured(kind, c.caller, c.model, c.tier), c.snap, p)
+	if kind == limit.Key {
+		d := &c.decision
+		dim.Effective.QPS = limit.Scale(dim.Effective.QPS, d.QPS)
+		dim.Effective.TPM = limit.Scale(dim.Effective.TPM, d.TPM)
+		dim.Burst = uint32(min(limit.Scale(int64(or32(dim.Burst)), d.Burst), math.MaxUint32))
+	}
+	c.claim.Dims[c.claim.N] = dim
+	c.claim.N++
+}
+
+// shape turns configured limits and a policy's wishes about one dimension into what is tested. Concurrency is never
+// multiplied.
+func shape(id limit.ID, base limit.Limits, snap *Snapshot, p *policy.Dimension) limit.Dim {
+	if p.Tier >= 0 {
+		base = orLimits(snap.tierLimits(p.Tier), base)
+	}
+	base.QPS, base.TPM = or(p.QPS, base.QPS), or(p.TPM, base.TPM)
+	return limit.Dim{
+		ID: id, Base: base,
+		Effective: limit.Limits{QPS: limit.Scale(base.QPS, p.Multiplier), TPM: limit.Scale(base.TPM, p.Multiplier), Concurrency: base.Concurrency},
+		Burst:     p.Burst, Cost: p.Cost, CountOnly: p.CountOnly, Shadow: p.Shadow,
+	}
+}
+
+func or32(permille uint32) uint32 {
+	if permille == 0 {
+		return 1000
+	}
+	return permille
+}
+
+// identify names a dimension of this request; present is false when the request does not have it.
+func (c *call) identify(k limit.Kind, value string) (id limit.ID, present bool) {
+	who := c.caller
+	switch k {
+	case limit.Global:
+		return limit.ID{Kind: k}, true
+	case limit.Key:
+		return limit.ID{Kind: k, Scope: who.Key.ID}, true
+	case limit.Model:
+		return limit.ID{Kind: k, Name: c.model.Name}, true
+	case limit.User:
+		return limit.ID{Kind: k, Scope: who.User.ID}, true
+	case limit.Org:
+		return limit.ID{Kind: k, Scope: who.Org.ID}, true
+	case limit.KeyModel:
+		return limit.ID{Kind: k, Scope: who.Key.ID, Name: c.model.Name}, true
+	case limit.IP:
+		if c.conn == nil || !c.conn.addr.IsValid() {
+			return limit.ID{Kind: k}, false
+		}
+		return limit.ID{Kind: k, Name: c.conn.ipName}, true
+	case limit.EndUser:
+		name := c.facts.Attr[policy.AttrEndUser]
+		return limit.ID{Kind: k, Scope: who.Org.ID, Name: name}, name != ""
+	}
+	return limit.ID{Kind: k, Scope: who.Org.ID, Name: value}, value != ""
+}

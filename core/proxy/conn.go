@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+const (
+	lingerTime  = 5 * time.Second
+	lingerBytes = 256 << 20
+
+	openingBytes = len("POST /v1/messages")
+)
+
+// conns are the open client connections: bounded, so that a flood waits in the kernel and not in memory, and known,
+// so that Shutdown can cut what does not drain. Deadlines of sockets are real time whatever clock windows run on.
+type conns struct {
+	clock        *llm.SystemClock
+	writeTimeout time.Duration
+	room         chan struct{} // one token per open connection
+
+	mu struct {
+		sync.Mutex
+		open map[*conn]struct{}
+		idle chan struct{} // closed when the last connection is gone; nil unless somebody waits
+	}
+}
+
+func newConns(limit int, writeTimeout time.Duration) *conns {
+	cs := &conns{clock: llm.NewSystemClock(), writeTimeout: writeTimeout, room: make(chan struct{}, limit)}
+	cs.mu.open = map[*conn]struct{}{}
+	return cs
+}
+
+// listener accepts connections as conns.
+type listener struct {
+	net.Listener
+	conns *conns
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case l.conns.room <- struct{}{}:
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		<-l.conns.room
+		return nil, err
+	}
+	return l.conns.add(nc), nil
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return l.Listener.Close()
+}
+
+// conn is one client connection. It gives each write its own deadline (fasthttp has one for a whole response), ends
+// politely after an answer that left a request body unread, and lends its socket to the watcher.
+type conn struct {
+	net.Conn
+	conns  *conns
+	raw    syscall.RawConn // nil: the connection cannot be watched
+	addr   netip.Addr      // zero: not an IP connection
+	ip     string          // addr as text, for policies and logs
+	ipName string          // addr as a dimension
+	linger atomic.Bool     // Close first lets the client read the answer
+	gone   atomic.Bool     // Close was called
+
+	// Of the goroutine that serves the connection:
+	begun   bool // a request has begun to arrive
+	opening [openingBytes]byte
+}
+
+func (cs *conns) add(nc net.Conn) *conn {
+	c := &conn{Conn: nc, conns: cs, raw: rawConn(nc)}
+	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		c.addr = a.AddrPort().Addr().Unmap()
+		c.ip, c.ipName = c.addr.String(), limit.IPName(c.addr)
+	}
+	cs.mu.Lock()
+	cs.mu.open[c] = struct{}{}
+	cs.mu.Unlock()
+	return c
+}
+
+// rawConn finds the socket, under TLS too.
+func rawConn(nc net.Conn) syscall.RawConn {
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = t.NetConn()
+	}
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// Read implements net.Conn. It remembers how a request begins: when a request is too large to be read, fasthttp has
+// forgotten its path by the time it asks for an answer.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.begun && n > 0 {
+		c.begun = true
+		c.opening = [openingBytes]byte{}
+		copy(c.opening[:], p[:n])
+	}
+	return n, err
+}
+
+// answered makes the next read the beginning of a request.
+func (c *conn) answered() { c.begun = false }
+
+// Write implements net.Conn. The deadline is for this flush alone: a client may read slowly, but not stop.
+func (c *conn) Write(p []byte) (int, error) {
+	if t := c.conns.writeTimeout; t > 0 {
+		if err := c.Conn.SetWriteDeadline(c.conns.clock.Wall().Add(t)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+// Close implements net.Conn. fasthttp calls it when it is done with the connection.
+func (c *conn) Close() error {
+	if c.gone.Swap(true) {
+		return net.ErrClosed
+	}
+	if c.linger.Load() {
+		c.drain()
+	}
+	err := c.Conn.Close()
+	c.conns.remove(c)
+	return err
+}
+
+// drain ends our half and reads what the client still sends: a close with unread bytes would reset the connection and
+// the client would lose the answer that explains why.
+func (c *conn) drain() {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
+		return
+	}
+	if c.Conn.SetReadDeadline(c.conns.clock.Wall().Add(lingerTime)) == nil {
+		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes) // any end will do
+	}
+}
+
+func (cs *conns) remove(c *conn) {
+	cs.mu.Lock()
+	delete(cs.mu.open, c)
+	if len(cs.mu.open) == 0 && cs.mu.idle != nil {
+		close(cs.mu.idle)
+		cs.mu.idle = nil
+	}
+	cs.mu.Unlock()
+	<-cs.room
+}
+
+// cut closes every socket under its owner and waits until the owners have let go: each open request meets its ending.
+func (cs *conns) cut() {
+	cs.mu.Lock()
+	idle := make(chan struct{})
+	if len(cs.mu.open) == 0 {
+		close(idle)
+	} else {
+		cs.mu.idle = idle
+	}
+	for c := range cs.mu.open {
+		_ = c.Conn.Close()
+	}
+	cs.mu.Unlock()
+	<-idle
+}

@@ -1,0 +1,75 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/weir-gateway/weir/core/limit"
+)
+
+const (
+	maxRetryMS  = 60_000 // beyond it a client is told not to wait in place
+	qpsWindowMS = 1_000
+	tpmWindowMS = 60_000
+)
+
+// denialRefusal renders the limiter's no. It is on the path of every refusal of a retry storm: no fmt, no map.
+func denialRefusal(d *limit.Denial, currency string, members []byte) refusal {
+	switch d.Axis {
+	case limit.AxisBalance:
+		members = appendMoney(members, "required", currency, int64(d.Required))
+		members = appendMoney(members, "available", currency, int64(d.Available))
+		return refusal{status: 402, typ: "insufficient_quota", code: "insufficient_quota",
+			message: "the balance does not cover this request", members: members, final: true}
+	case limit.AxisQuota:
+		members = appendMoney(members, "used", currency, int64(d.Used))
+		members = appendMoney(members, "limit", currency, d.Limit)
+		members = appendMoney(members, "reserving", currency, d.Requested)
+		members = appendMoney(members, "held", currency, int64(d.Held))
+		members = appendMember(members, "resets_at", d.ResetsAt.Format(time.RFC3339))
+		return refusal{status: 402, typ: "monthly_quota_exceeded", code: "monthly_quota_exceeded",
+			message: "the key's monthly quota does not cover this request", members: members, final: true}
+	}
+	return rateRefusal(d, members)
+}
+
+func rateRefusal(d *limit.Denial, members []byte) refusal {
+	kind := axisNames[d.Axis]
+	r := refusal{status: 429, typ: "rate_limit_exceeded", code: "rate_limit_exceeded",
+		message: kind + " limit exceeded on dimension=" + d.ID.Kind.String(), retryAfterMS: max(d.RetryAfterMS, 1), hint: true}
+	if d.TooLarge {
+		r.code, r.hint, r.final = "request_exceeds_limit", false, true
+		r.retryAfterMS = windowMS(d.Axis)
+	}
+	if r.retryAfterMS > maxRetryMS {
+		r.hint, r.final = false, true
+	}
+	members = appendMember(members, "dimension", d.ID.Kind.String())
+	members = appendMember(members, "kind", kind)
+	members = appendMember(members, "limit_key", d.ID.String())
+	members = appendNumber(members, "limit", d.Limit)
+	members = appendNumber(members, "current", d.Current)
+	members = appendNumber(members, "requested", d.Requested)
+	members = appendNumber(members, "retry_after_ms", r.retryAfterMS)
+	if !d.Exact {
+		members = append(members, `,"retry_after_exact":false`...)
+	}
+	r.members = members
+	return r
+}
+
+// axisNames are the values of "kind" in a denial and in metrics.
+var axisNames = [...]string{"", limit.AxisBalance: "balance", limit.AxisQuota: "quota",
+	limit.AxisConcurrency: "concurrency", limit.AxisQPS: "qps", limit.AxisTPM: "tpm"}
+
+// windowMS is how long one window of a meter is: what a client is told when no wait can help.
+func windowMS(a limit.Axis) int64 {
+	if a == limit.AxisTPM {
+		return tpmWindowMS
+	}
+	return qpsWindowMS
+}
+
+func appendMoney(dst []byte, name, currency string, n int64) []byte {
+	dst = append(append(append(append(append(dst, `,"`...), name...), "_micro_"...), currency...), `":`...)
+	return appendInt(dst, n)
+}

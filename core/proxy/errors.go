@@ -1,0 +1,203 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// statusOverloaded is Anthropic's word for 503.
+const statusOverloaded = 529
+
+// row is how one kind of error looks on the wire. In the OpenAI dialect typ is the type; in both, code is the code
+// unless the error brings its own.
+type row struct {
+	status    int
+	anthropic int // status in the Anthropic dialect, when it differs
+	typ, code string
+}
+
+// table is the one place where an error becomes HTTP. Anthropic's types follow from the status: see anthropicType.
+var table = [...]row{
+	llm.KindInternal:     {500, 0, "server_error", "internal_error"},
+	llm.KindInvalid:      {400, 0, "invalid_request_error", "invalid_request_error"},
+	llm.KindTooLarge:     {413, 0, "invalid_request_error", "request_too_large"},
+	llm.KindHeaders:      {431, 0, "invalid_request_error", "headers_too_large"},
+	llm.KindUnauthorized: {401, 0, "authentication_error", "authentication_error"},
+	llm.KindForbidden:    {403, 0, "permission_error", "permission_denied"},
+	llm.KindNotFound:     {404, 0, "not_found_error", "not_found"},
+	llm.KindPolicy:       {403, 0, "policy_denied", "policy_denied"},
+	llm.KindUnavailable:  {503, statusOverloaded, "server_error", "overloaded"},
+	llm.KindUpstream:     {502, 0, "upstream_unavailable", "upstream_unavailable"},
+	llm.KindTimeout:      {504, 0, "upstream_timeout", "upstream_timeout"},
+	llm.KindRateLimited:  {429, 0, "rate_limit_exceeded", "upstream_rate_limited"},
+	llm.KindConflict:     {409, 0, "conflict", "conflict"},
+}
+
+// named are the codes that are also their own type, as the contract's table has them.
+var named = [...]string{"model_not_found", "price_not_configured"}
+
+// anthropicType is Anthropic's type for a status.
+func anthropicType(status int) string {
+	switch status {
+	case 401:
+		return "authentication_error"
+	case 402:
+		return "billing_error"
+	case 403:
+		return "permission_error"
+	case 404:
+		return "not_found_error"
+	case 413:
+		return "request_too_large"
+	case 429:
+		return "rate_limit_error"
+	case 503, statusOverloaded:
+		return "overloaded_error"
+	}
+	if status >= 500 {
+		return "api_error"
+	}
+	return "invalid_request_error"
+}
+
+// refusal is an answer that is not the upstream's: an error or a denial, ready for either dialect.
+type refusal struct {
+	status  int
+	typ     string // OpenAI's type
+	code    string
+	message string
+	members []byte // further members of the error object, each with its leading comma
+
+	retryAfterMS int64 // 0: none
+	hint         bool  // retry-after-ms may be sent beside Retry-After
+	final        bool  // x-should-retry: false
+}
+
+// asError gives any failure its kind. What nobody foresaw is internal, and its text stays in the log.
+func asError(err error) *llm.Error {
+	var e *llm.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &llm.Error{Kind: llm.KindInternal, Message: "internal error", Err: err}
+}
+
+// errorRefusal renders e for a dialect. jitter spreads the retries of requests that met the same outage.
+func errorRefusal(e *llm.Error, d llm.Dialect, jitter uint64, members []byte) refusal {
+	t := table[min(e.Kind, llm.KindConflict)]
+	r := refusal{status: t.status, typ: t.typ, code: t.code, message: e.Message, members: members}
+	if d == llm.Anthropic && t.anthropic != 0 {
+		r.status = t.anthropic
+	}
+	if e.Status != 0 {
+		r.status = e.Status
+	}
+	if e.Code != "" {
+		r.code = e.Code
+		if slices.Contains(named[:], e.Code) {
+			r.typ = e.Code
+		}
+	}
+	if e.Param != "" {
+		r.members = appendMember(r.members, "param", e.Param)
+	}
+	if e.LimitBytes > 0 {
+		r.members = appendNumber(r.members, "limit_bytes", e.LimitBytes)
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.Fields)) {
+		if v, err := json.Marshal(e.Fields[k]); err == nil {
+			r.members = append(appendName(r.members, k), v...)
+		}
+	}
+	r.retry(e, jitter)
+	return r
+}
+
+func (r *refusal) retry(e *llm.Error, jitter uint64) {
+	switch e.Kind {
+	case llm.KindPolicy:
+		r.retryAfterMS, r.final = e.RetryAfterMS, e.RetryAfterMS == 0
+	case llm.KindRateLimited:
+		r.retryAfterMS, r.hint = max(e.RetryAfterMS, 1), true
+		r.members = appendNumber(r.members, "retry_after_ms", r.retryAfterMS)
+	case llm.KindUnavailable:
+		r.retryAfterMS, r.hint = 500+int64(jitter%1501), true
+	}
+	if r.retryAfterMS > maxRetryMS {
+		r.hint, r.final = false, true
+	}
+}
+
+// appendBody writes the error object in a dialect.
+func (r *refusal) appendBody(dst []byte, d llm.Dialect, requestID []byte) []byte {
+	typ := r.typ
+	if d == llm.Anthropic {
+		typ = anthropicType(r.status)
+		dst = append(dst, `{"type":"error","error":{"type":"`...)
+	} else {
+		dst = append(dst, `{"error":{"type":"`...)
+	}
+	dst = append(append(dst, typ...), `","message":`...)
+	dst = appendString(dst, r.message)
+	dst = append(dst, `,"code":`...)
+	dst = appendString(dst, r.code)
+	dst = append(append(dst, r.members...), '}')
+	if d == llm.Anthropic {
+		dst = append(append(append(dst, `,"request_id":"`...), requestID...), '"')
+	}
+	return append(dst, '}')
+}
+
+// appendEvent writes the error object as the last event of a stream.
+func (r *refusal) appendEvent(dst []byte, d llm.Dialect, requestID []byte) []byte {
+	if d == llm.Anthropic {
+		dst = append(dst, "event: error\n"...)
+	}
+	dst = append(dst, "data: "...)
+	dst = r.appendBody(dst, d, requestID)
+	return append(dst, "\n\n"...)
+}
+
+// setHeaders writes the retry headers. Retry-After counts whole seconds, at least 1.
+func (r *refusal) setHeaders(h *fasthttp.ResponseHeader) {
+	if r.retryAfterMS > 0 {
+		h.Set(fasthttp.HeaderRetryAfter, strconv.FormatInt((r.retryAfterMS+999)/1000, 10))
+		if r.hint {
+			h.Set("Retry-After-Ms", strconv.FormatInt(r.retryAfterMS, 10))
+		}
+	}
+	if r.final {
+		h.Set("X-Should-Retry", "false")
+	}
+}
+
+func appendName(dst []byte, name string) []byte {
+	return append(append(append(dst, `,"`...), name...), `":`...)
+}
+
+func appendMember(dst []byte, name, value string) []byte {
+	return appendString(appendName(dst, name), value)
+}
+
+func appendNumber(dst []byte, name string, n int64) []byte {
+	return strconv.AppendInt(appendName(dst, name), n, 10)
+}
+
+// appendString writes s as JSON; plain ASCII without quotes, the usual case, costs one pass and no allocation.
+func appendString(dst []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			v, _ := json.Marshal(s) // a string always marshals
+			return append(dst, v...)
+		}
+	}
+	return append(append(append(dst, '"'), s...), '"')
+}

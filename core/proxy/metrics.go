@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/weir-gateway/weir/core/limit"
+)
+
+// meters are the proxy's metrics. Every label value comes from a fixed set or from the operator's own names: what a
+// client sends never makes a series.
+type meters struct {
+	set          *metrics.Set
+	requests     [routes][600]atomic.Pointer[metrics.Counter]         // by endpoint and status
+	denials      [len(axisNames)][256]atomic.Pointer[metrics.Counter] // by axis and kind of dimension
+	seconds      [routes]*metrics.Histogram
+	firstByte    *metrics.Histogram
+	input        *metrics.Counter
+	cached       *metrics.Counter
+	output       *metrics.Counter
+	clientGone   *metrics.Counter
+	authFailures *metrics.Counter
+	panics       *metrics.Counter
+	attempts     sync.Map // channel name -> *metrics.Counter
+}
+
+func newMeters(l limit.Limiter) *meters {
+	set := metrics.NewSet()
+	m := &meters{set: set,
+		firstByte:    set.NewHistogram("weir_upstream_first_byte_seconds"),
+		input:        set.NewCounter(`weir_tokens_total{class="input"}`),
+		cached:       set.NewCounter(`weir_tokens_total{class="cached_input"}`),
+		output:       set.NewCounter(`weir_tokens_total{class="output"}`),
+		clientGone:   set.NewCounter("weir_client_gone_total"),
+		authFailures: set.NewCounter("weir_auth_failures_total"),
+		panics:       set.NewCounter("weir_panics_total"),
+	}
+	for r := range routes {
+		m.seconds[r] = set.NewHistogram(`weir_request_duration_seconds{endpoint="` + names[r] + `"}`)
+	}
+	if open, ok := l.(interface{ Open() int }); ok {
+		set.NewGauge("weir_reservations_open", func() float64 { return float64(open.Open()) })
+	}
+	return m
+}
+
+// WriteMetrics writes the proxy's metrics in Prometheus' text format.
+func (s *Server) WriteMetrics(w io.Writer) { s.meter.set.WritePrometheus(w) }
+
+func (m *meters) observe(c *call, took time.Duration) {
+	r := &c.record
+	m.request(c.route, r.status).Inc()
+	m.seconds[c.route].Update(took.Seconds())
+	if r.attempts > 0 {
+		m.attempt(r.channel).Add(r.attempts)
+	}
+	if r.first > 0 {
+		m.firstByte.Update(r.first.Seconds())
+	}
+	if r.gone {
+		m.clientGone.Inc()
+	}
+	m.input.Add(int(r.usage.InputTokens - r.usage.CachedInputTokens))
+	m.cached.Add(int(r.usage.CachedInputTokens))
+	m.output.Add(int(r.usage.OutputTokens))
+}
+
+// request is the counter of an endpoint and a status, made when it is first needed.
+func (m *meters) request(r route, status int) *metrics.Counter {
+	slot := &m.requests[r][min(max(status, 0), len(m.requests[r])-1)]
+	if n := slot.Load(); n != nil {
+		return n
+	}
+	n := m.set.GetOrCreateCounter(`weir_requests_total{endpoint="` + names[r] + `",status="` + strconv.Itoa(status) + `"}`)
+	slot.Store(n)
+	return n
+}
+
+// denied counts a denial; money has no dimension.
+func (m *meters) denied(d *limit.Denial) {
+	slot := &m.denials[d.Axis][d.ID.Kind]
+	n := slot.Load()
+	if n == nil {
+		dimension := "none"
+		if d.Axis != limit.AxisBalance && d.Axis != limit.AxisQuota {
+			dimension = d.ID.Kind.String()
+		}
+		n = m.set.GetOrCreateCounter(`weir_denials_total{kind="` + axisNames[d.Axis] + `",dimension="` + dimension + `"}`)
+		slot.Store(n)
+	}
+	n.Inc()
+}
+
+func (m *meters) attempt(channel string) *metrics.Counter {
+	if n, ok := m.attempts.Load(channel); ok {
+		return n.(*metrics.Counter)
+	}
+	n := m.set.GetOrCreateCounter("weir_upstream_attempts_total{channel=" + strconv.Quote(channel) + "}")
+	m.attempts.Store(channel, n)
+	return n
+}

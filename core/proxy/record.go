@@ -1,0 +1,66 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// statusGone is what the log and the metrics call a request whose client left before it was answered.
+const statusGone = 499
+
+// record is what happened to one request: the log line and the metrics are read off it, nothing else is.
+type record struct {
+	status   int
+	channel  string        // that answered, or was tried last
+	attempts int           // that were written to an upstream
+	first    time.Duration // arrival to the upstream's first byte
+	gone     bool          // the client left first
+
+	settlement llm.Status
+	usage      llm.Usage
+	cost       llm.Micro
+	reported   bool   // usage is the provider's
+	seq        uint64 // ledger entry of the settlement
+}
+
+// settled notes how the hold ended. Only the first ending counts.
+func (r *record) settled(s limit.Settlement, reported bool) {
+	if s.First {
+		r.settlement, r.usage, r.cost, r.seq, r.reported = s.Status, s.Usage, s.Cost, s.Seq, reported
+	}
+}
+
+// conclude writes the record down.
+func (s *Server) conclude(c *call) {
+	took := s.p.Clock.Mono() - c.start
+	s.meter.observe(c, took)
+	if !s.p.Log.Enabled(context.Background(), slog.LevelInfo) {
+		return
+	}
+	r := &c.record
+	attrs := []slog.Attr{
+		slog.String("request_id", string(c.hex[:])), slog.String("endpoint", names[c.route]),
+		slog.Int("status", r.status), slog.Int64("took_us", took.Microseconds()),
+	}
+	if c.caller != nil {
+		attrs = append(attrs, slog.Uint64("key", c.caller.Key.ID), slog.Uint64("user", c.caller.User.ID), slog.Uint64("org", c.caller.Org.ID))
+	}
+	if c.model != nil {
+		attrs = append(attrs, slog.String("model", c.model.Name), slog.Bool("stream", c.head.Stream))
+	}
+	if r.attempts > 0 {
+		attrs = append(attrs, slog.String("channel", r.channel), slog.Int("attempts", r.attempts), slog.Int64("first_us", r.first.Microseconds()))
+	}
+	if r.settlement != llm.StatusOpen {
+		attrs = append(attrs, slog.String("settlement", r.settlement.String()), slog.Int64("input_tokens", int64(r.usage.InputTokens)),
+			slog.Int64("output_tokens", int64(r.usage.OutputTokens)), slog.Int64("cost_micro", int64(r.cost)), slog.Bool("reported", r.reported))
+	}
+	if r.gone {
+		attrs = append(attrs, slog.Bool("client_gone", true))
+	}
+	s.p.Log.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
+}

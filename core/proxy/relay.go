@@ -1,0 +1,251 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// topUpTokens is how much output is added to a hold that a stream has outgrown.
+const topUpTokens llm.Tokens = 64
+
+// relay carries one stream from the upstream to the client and owns the hold meanwhile. fasthttp runs it in the
+// connection's goroutine after the handler has returned, and closes it once, whatever happened.
+type relay struct {
+	server *Server
+	call   *call
+	res    limit.Reservation
+	resp   *upstream.Response
+	parser *upstream.Parser
+	visit  func(*upstream.Event)
+
+	out      []byte // what goes to the client next: whole events
+	terminal []byte // the terminal event, withheld until the settlement is acknowledged
+	left     []byte // of out, for Read
+	total    llm.Tokens
+	granted  llm.Tokens
+	seen     bool // the terminal event came
+	failed   bool // the upstream sent an error event of its own
+	ended    bool // nothing more goes to the client
+	final    bool // usage is the provider's last word
+}
+
+func (r *relay) init(c *call) {
+	r.call, r.parser = c, upstream.NewParser(llm.Chat)
+	r.visit = r.event
+}
+
+func (r *relay) reset() {
+	*r = relay{call: r.call, parser: r.parser, visit: r.visit, out: kept(r.out), terminal: kept(r.terminal)}
+}
+
+// stream hands the answer and the hold to the relay.
+func (s *Server) stream(c *call, res limit.Reservation, resp *upstream.Response) error {
+	out := &c.ctx.Response
+	out.SetStatusCode(resp.Status)
+	out.Header.SetContentType(resp.ContentType)
+	out.Header.Set("Cache-Control", "no-cache")
+	out.Header.Set("X-Accel-Buffering", "no")
+	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
+	out.ImmediateHeaderFlush = true
+	res.Answered(resp.Status)
+	c.record.status = resp.Status
+	r := &c.relay
+	r.server, r.resp, r.granted = s, resp, res.Granted()
+	r.parser.Reset(c.endpoint())
+	r.res, c.streaming = res.Move(), true
+	out.SetBodyStream(r, -1)
+	return nil
+}
+
+// SupportsBodyWriteTo lets fasthttp frame each event group as it is: one Write is one flushed chunk.
+func (r *relay) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo sends the stream. An error cuts the connection without a proper end.
+func (r *relay) WriteTo(w io.Writer) (n int64, err error) {
+	for {
+		out, err := r.next()
+		if len(out) > 0 {
+			k, werr := w.Write(out)
+			n += int64(k)
+			if werr != nil {
+				r.call.record.gone = true
+				return n, werr
+			}
+		}
+		if err != nil {
+			return n, eofIsEnd(err)
+		}
+	}
+}
+
+func eofIsEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Read is WriteTo for whoever wants pieces.
+func (r *relay) Read(p []byte) (int, error) {
+	for len(r.left) == 0 {
+		out, err := r.next()
+		if len(out) == 0 && err != nil {
+			return 0, err
+		}
+		r.left = out
+	}
+	n := copy(p, r.left)
+	r.left = r.left[n:]
+	return n, nil
+}
+
+// next is step, with a panic turned into an error event: the net for bugs, as the handler's is for what comes before.
+func (r *relay) next() (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.server.meter.panics.Inc()
+			r.server.p.Log.Error("panic in a stream", slog.String("request_id", string(r.call.hex[:])), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			r.out = r.out[:0]
+			out, err = r.stop(llm.Errorf(llm.KindInternal, "internal error")), nil
+		}
+	}()
+	return r.step()
+}
+
+// step gives the next whole events for the client: everything the upstream has sent so far, in one flush.
+func (r *relay) step() ([]byte, error) {
+	if r.ended {
+		return nil, io.EOF
+	}
+	r.out = r.out[:0]
+	raw, err := r.resp.Next()
+	if err != nil {
+		return r.broke(err)
+	}
+	r.call.text = r.call.text[:0]
+	r.parser.Parse(raw, r.visit)
+	r.count()
+	switch {
+	case r.failed:
+		r.ended = true
+		return append(r.out, r.terminal...), nil
+	case r.seen:
+		return r.complete(), nil
+	case r.total > r.granted:
+		return r.topUp(), nil
+	}
+	return r.out, nil
+}
+
+// event sorts one event: for the client, withheld, or not for this client.
+func (r *relay) event(e *upstream.Event) {
+	if r.seen {
+		return
+	}
+	for _, d := range e.Deltas {
+		r.call.text = appendUnescaped(r.call.text, d)
+	}
+	r.failed = r.failed || e.Error
+	switch {
+	case e.Terminal:
+		r.seen = true
+		r.terminal = append(r.terminal[:0], e.Raw...)
+	case e.Empty && r.call.head.IncludeUsage != llm.True:
+	default:
+		r.out = append(r.out, e.Raw...)
+	}
+}
+
+// count reports the progress of this step to the hold, so that any ending charges it.
+func (r *relay) count() {
+	if len(r.call.text) > 0 {
+		r.total += r.server.p.Counter.Text(r.call.enc, r.call.text)
+		r.res.Relayed(r.total)
+	}
+	if r.final {
+		return
+	}
+	if u, ok := r.parser.Usage(); ok {
+		r.final = true
+		r.res.UsageKnown(u)
+	}
+}
+
+// complete settles, and lets the terminal event go when the settlement is acknowledged.
+func (r *relay) complete() []byte {
+	u, ok := r.parser.Usage()
+	if !ok {
+		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.total}
+	}
+	r.call.record.settled(r.res.Commit(u, ok), ok)
+	if err := r.server.acknowledged(r.call, r.call.record.seq); err != nil {
+		return r.stop(asError(err))
+	}
+	r.ended = true
+	return append(r.out, r.terminal...)
+}
+
+// broke ends a stream whose upstream ended without a terminal event.
+func (r *relay) broke(err error) ([]byte, error) {
+	if r.call.gone() {
+		r.ended = true
+		return nil, errGone
+	}
+	var e *llm.Error
+	if !errors.As(err, &e) {
+		e = llm.Errorf(llm.KindUpstream, "the upstream ended the stream before it was complete")
+	}
+	return r.stop(e), nil
+}
+
+// topUp makes room for output beyond the hold, or ends the stream where there is none.
+func (r *relay) topUp() []byte {
+	more := r.total - r.granted + topUpTokens
+	denial, err := r.res.Extend(context.Background(), nil, more)
+	switch {
+	case err != nil:
+		return r.stop(asError(unavailable(err)))
+	case denial == nil:
+		r.granted += more
+		return r.out
+	}
+	r.server.meter.denied(denial)
+	refused := denialRefusal(denial, r.call.snap.Currency, r.call.member[:0])
+	return r.stopWith(&refused)
+}
+
+// stop ends the stream with an error event behind what is already in out.
+func (r *relay) stop(e *llm.Error) []byte {
+	refused := errorRefusal(e, r.call.dialect, r.call.id, r.call.member[:0])
+	return r.stopWith(&refused)
+}
+
+func (r *relay) stopWith(refused *refusal) []byte {
+	r.ended = true
+	r.call.member = refused.members
+	r.out = refused.appendEvent(r.out, r.call.dialect, r.call.hex[:])
+	return r.out
+}
+
+// Close implements io.Closer. It is the net for every ending but a complete one: what Commit has not settled, Release
+// does, by the progress the hold has.
+func (r *relay) Close() error {
+	c, s := r.call, r.server
+	if !r.ended {
+		c.record.gone = true // nothing of ours ended the stream
+	}
+	c.record.settled(r.res.Release(), r.final)
+	s.end(c)
+	return nil
+}
+
+var _ fasthttp.BodyWriterTo = (*relay)(nil)

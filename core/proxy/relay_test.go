@@ -1,0 +1,460 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/sim"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// streams are the routes that can stream.
+func streams() []route {
+	return slices.DeleteFunc(slices.Clone(everyRoute), func(x route) bool {
+		return strings.HasSuffix(x.path, "embeddings") || strings.HasSuffix(x.path, "count_tokens")
+	})
+}
+
+func terminal(path string) string {
+	switch path {
+	case "/v1/messages":
+		return "message_stop"
+	case "/v1/responses":
+		return "response.completed"
+	}
+	return "[DONE]"
+}
+
+// Every stream arrives whole, ends with its terminal event and is charged what the upstream reports.
+func TestStreamEveryRoute(t *testing.T) {
+	r := newRig(t)
+	for _, x := range streams() {
+		before, _ := r.limits.Balance(idUser)
+		p := r.post(x.path, x.with(`,"stream":true`), "x-sim", "out=20,usage_in=30,usage_out=20").want(t, 200)
+		ev := p.events()
+		if len(ev) < 20 || !strings.Contains(ev[len(ev)-1], terminal(x.path)) || p.err != nil {
+			t.Errorf("%s: %v %s", x.path, p.err, p.body)
+		}
+		if ct := p.header.Get("Content-Type"); !strings.HasPrefix(ct, "text/event-stream") {
+			t.Errorf("%s: %s", x.path, ct)
+		}
+		want := llm.Usage{InputTokens: 30, OutputTokens: 20}
+		e := r.journal.last(t)
+		after, held := r.limits.Balance(idUser)
+		if e.Status != llm.StatusFinalized || e.Usage != want || e.Estimated || e.HTTPStatus != 200 || before-after != price.Cost(want) || held != 0 {
+			t.Errorf("%s: %+v, %d", x.path, e, before-after)
+		}
+	}
+}
+
+// S01: however the upstream frames its events, the client gets the same events and is charged the same; nothing is
+// flushed but whole events.
+func TestS01Framings(t *testing.T) {
+	r := newRig(t)
+	for _, x := range streams() {
+		var plain []string
+		for _, framing := range []string{"lf", "crlf", "cr", "nospace", "multiline", "comments", "bytes", "bytes|crlf|multiline|comments"} {
+			p := r.post(x.path, x.with(`,"stream":true`), "x-sim", "out=15,usage_in=30,usage_out=15,framing="+framing).want(t, 200)
+			ev := squash(p.events())
+			if plain == nil {
+				plain = ev
+			}
+			if diff := cmp.Diff(plain, ev); diff != "" {
+				t.Errorf("%s as %s: %s", x.path, framing, diff)
+			}
+			if e := r.journal.last(t); e.Usage.OutputTokens != 15 || e.Estimated {
+				t.Errorf("%s as %s: %+v", x.path, framing, e)
+			}
+		}
+	}
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=5,big_event=2MB").want(t, 200)
+	if ev := p.events(); len(p.body) < 2<<20 || ev[len(ev)-1] != "[DONE]" {
+		t.Errorf("%d bytes", len(p.body))
+	}
+}
+
+// squash takes out what differs between two answers of the simulation: ids and the whitespace of a multi-line event.
+func squash(ev []string) []string {
+	out := make([]string, len(ev))
+	for i, e := range ev {
+		e = strings.ReplaceAll(e, "\n", "")
+		for _, mark := range []string{`"id":"`, `"item_id":"`, `_sim`} {
+			for at := 0; ; {
+				k := strings.Index(e[at:], mark)
+				if k < 0 {
+					break
+				}
+				at += k + len(mark)
+				if end := strings.IndexByte(e[at:], '"'); end >= 0 {
+					e = e[:at] + e[at+end:]
+				}
+			}
+		}
+		out[i] = strings.ReplaceAll(e, " ", "")
+	}
+	return out
+}
+
+// Each read of the client sees whole events only, whatever the packets of the upstream.
+func TestS01FlushAtEventEnds(t *testing.T) {
+	r := newRig(t)
+	resp, err := http.DefaultClient.Do(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=30,framing=bytes"))
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 && !bytes.HasSuffix(buf[:n], []byte("\n\n")) {
+			t.Fatalf("a flush ends inside an event: %q", buf[:n])
+		}
+		if err != nil {
+			break
+		}
+	}
+}
+
+// S02: usage that is never a number: counted text is charged.
+func TestS02UsageNull(t *testing.T) {
+	r := newRig(t)
+	for _, mode := range []string{"null", "none"} {
+		for _, x := range streams() {
+			r.post(x.path, x.with(`,"stream":true`), "x-sim", "out=20,usage="+mode).want(t, 200)
+			if e := r.journal.last(t); e.Status != llm.StatusFinalized || !e.Estimated || e.Usage.OutputTokens < 10 || e.Usage.OutputTokens > 30 || e.Usage.InputTokens == 0 {
+				t.Errorf("%s with usage=%s: %+v", x.path, mode, e)
+			}
+		}
+	}
+}
+
+// S03: the upstream is always asked for usage; only who asked gets the chunk.
+func TestS03IncludeUsage(t *testing.T) {
+	for _, x := range []struct {
+		more string
+		want bool
+	}{{"", false}, {`,"stream_options":{"include_usage":false}`, false}, {`,"stream_options":{}`, false}, {`,"stream_options":null`, false}, {`,"stream_options":{"include_usage":true}`, true}} {
+		r := newRig(t)
+		p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`+x.more), "x-sim", "out=8,usage_in=9,usage_out=8").want(t, 200)
+		got := false
+		for _, e := range p.events() {
+			got = got || strings.Contains(e, `"total_tokens"`)
+		}
+		if got != x.want {
+			t.Errorf("%s: usage chunk %v, want %v\n%s", x.more, got, x.want, p.body)
+		}
+		if e := r.journal.last(t); e.Usage.OutputTokens != 8 || e.Estimated {
+			t.Errorf("%s: the upstream was not asked: %+v", x.more, e)
+		}
+	}
+}
+
+// S04: what came before the break arrives, then an error event, the end, and no forged terminal event; the part is charged.
+func TestS04UpstreamBreaks(t *testing.T) {
+	r := newRig(t)
+	for _, mode := range []string{"reset_after=10", "no_done,out=10"} {
+		for _, x := range streams() {
+			before, _ := r.limits.Balance(idUser)
+			p := r.post(x.path, x.with(`,"stream":true`), "x-sim", "pace=1ms,"+mode).want(t, 200)
+			ev := p.events()
+			if p.err != nil || len(ev) < 8 || !strings.Contains(ev[len(ev)-1], `"error"`) || !strings.Contains(ev[len(ev)-1], "upstream_unavailable") || strings.Contains(string(p.body), `"`+terminal(x.path)+`"`) || strings.Contains(string(p.body), "[DONE]") {
+				t.Errorf("%s with %s: %v\n%s", x.path, mode, p.err, p.body)
+			}
+			if x.path == "/v1/messages" && !strings.Contains(string(p.body), "event: error\ndata: {\"type\":\"error\"") {
+				t.Errorf("%s", p.body)
+			}
+			e := r.journal.last(t)
+			after, held := r.limits.Balance(idUser)
+			if e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || e.Usage.OutputTokens == 0 || before-after != e.Cost || e.Cost == 0 || held != 0 {
+				t.Errorf("%s with %s: %+v, balance moved by %d", x.path, mode, e, before-after)
+			}
+		}
+	}
+}
+
+// An upstream's own error event reaches the client once, and ends the stream.
+func TestStreamSilentUpstream(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 50 })
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "hang_after=5").want(t, 200)
+	if ev := p.events(); !strings.Contains(ev[len(ev)-1], "upstream_timeout") || len(ev) < 5 {
+		t.Errorf("%s", p.body)
+	}
+}
+
+// leave reads some events of a stream and then closes the connection.
+func (r *rig) leave(req *http.Request, events int, before func()) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
+	must(r.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewReader(resp.Body)
+	for n := 0; n < events; {
+		line, err := lines.ReadString('\n')
+		must(r.t, err)
+		if line == "\n" {
+			n++
+		}
+	}
+	if before != nil {
+		before()
+	}
+}
+
+// S05: the client leaves; the upstream is closed within a second, what was relayed is charged, the rest is released.
+func TestS05ClientLeaves(t *testing.T) {
+	r := newRig(t)
+	for _, x := range []struct {
+		sim    string
+		events int
+	}{{"out=500,nocap,pace=2ms", 50}, {"out=20,nocap,hang_after=21", 20}, {"silent=60s", 0}, {"out=500,nocap,hang_after=3", 3}} {
+		goroutines := runtime.NumGoroutine()
+		before, _ := r.limits.Balance(idUser)
+		start := time.Now()
+		r.leave(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true,"max_tokens":600`), "x-sim", x.sim), x.events, func() { start = time.Now() })
+		r.idle()
+		eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works for a client that has left")
+		if d := time.Since(start); d > 500*time.Millisecond {
+			t.Errorf("%s: noticed after %v", x.sim, d)
+		}
+		e := r.journal.last(t)
+		after, held := r.limits.Balance(idUser)
+		if e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || int(e.Usage.OutputTokens) < x.events/2 || int(e.Usage.OutputTokens) > 2*x.events+10 || before-after != e.Cost || held != 0 {
+			t.Errorf("%s: %+v, balance moved by %d", x.sim, e, before-after)
+		}
+		eventually(t, 2*time.Second, func() bool { return runtime.NumGoroutine() <= goroutines+4 }, "goroutines stay")
+	}
+}
+
+// The same before the upstream has sent anything at all, buffered too: the input is owed, and the channel is not blamed.
+func TestS05ClientLeavesBeforeTheFirstByte(t *testing.T) {
+	r := newRig(t)
+	for range 5 {
+		ctx, cancel := context.WithCancel(context.Background())
+		req := r.request("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=60s").WithContext(ctx)
+		done := make(chan struct{})
+		go func() {
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+			close(done)
+		}()
+		eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
+		cancel()
+		<-done
+		r.idle()
+		eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works")
+		if e := r.journal.last(t); e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || e.Usage.OutputTokens != 0 || e.HTTPStatus != 0 {
+			t.Errorf("%+v", e)
+		}
+	}
+	for _, h := range r.client.Health(r.server.Snapshot().Catalog) {
+		if h.State != "up" {
+			t.Errorf("%+v: a client's cancellation counted as a failure", h)
+		}
+	}
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+}
+
+// A half-closed connection counts as gone, and a pipelined request does not hide it.
+func TestWatchHalfCloseAndPipelining(t *testing.T) {
+	r := newRig(t)
+	body := chat("gpt-4o", "")
+	one := r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\nx-sim: latency=60s\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body)
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = io.WriteString(c, one+one) // the second waits unread
+	must(t, err)
+	eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
+	time.Sleep(10 * time.Millisecond)
+	if r.sim.Stats().Open != 1 {
+		t.Fatal("a pipelined request was taken for a client that left")
+	}
+	must(t, c.(*net.TCPConn).CloseWrite())
+	r.idle()
+}
+
+// Pipelined requests are answered in order, none lost to the watcher's peeking.
+func TestPipelining(t *testing.T) {
+	r := newRig(t)
+	body := chat("gpt-4o", "")
+	var all strings.Builder
+	for i := range 5 {
+		last := ""
+		if i == 4 {
+			last = "Connection: close\r\n"
+		}
+		all.WriteString(r.rawHead("/v1/chat/completions", last, "Authorization: Bearer ", r.token, "\r\nX-Request-Id: n", itoa(i), "\r\nx-sim: latency=10ms\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body))
+	}
+	raw := r.raw(all.String())
+	if n := strings.Count(raw, "HTTP/1.1 200 OK"); n != 5 {
+		t.Fatalf("%d answers of 5: %s", n, raw)
+	}
+	for i := range 5 {
+		if !strings.Contains(raw, "X-Client-Request-Id: n"+itoa(i)) {
+			t.Errorf("answer %d is missing", i)
+		}
+	}
+}
+
+// S06: a client that closes right after the terminal event has had a complete answer.
+func TestS06ClosedAfterTerminal(t *testing.T) {
+	r := newRig(t)
+	for range 20 {
+		ctx, cancel := context.WithCancel(context.Background())
+		resp, err := http.DefaultClient.Do(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=5,usage_in=6,usage_out=5").WithContext(ctx))
+		must(t, err)
+		sc := bufio.NewScanner(resp.Body)
+		for sc.Scan() && sc.Text() != "data: [DONE]" {
+		}
+		cancel()
+		_ = resp.Body.Close()
+		r.idle()
+		if e := r.journal.last(t); e.Status != llm.StatusFinalized || e.Usage.OutputTokens != 5 {
+			t.Fatalf("%+v", e)
+		}
+	}
+}
+
+// S08: what one aborted stream had under way never reaches another.
+func TestS08AbortedStreamsStayApart(t *testing.T) {
+	r := newRig(t)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 75 {
+				mark := fmt.Sprintf("secret%dx%d", w, i)
+				r.leave(r.request("/v1/chat/completions", strings.Replace(chat("gpt-4o", `,"stream":true`), "say hello", mark, 1), "x-sim", "echo,batch=3"), 1, nil)
+				mark = fmt.Sprintf("mine%dx%d", w, i)
+				p := r.post("/v1/chat/completions", strings.Replace(chat("gpt-4o", `,"stream":true`), "say hello", mark, 1), "x-sim", "echo")
+				if p.status != 200 || strings.Contains(string(p.body), "secret") || !strings.HasSuffix(string(p.body), "data: [DONE]\n\n") {
+					t.Errorf("status %d, %.300s", p.status, p.body)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.idle()
+}
+
+// M07: the granted cap goes upstream; an upstream that ignores it is cut near the reserved amount.
+func TestM07StreamBeyondItsMoney(t *testing.T) {
+	funds := price.Hold(60, 100) // about 100 tokens of output
+	r := newRig(t, func(s *setup) { s.balance = funds })
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=10000").want(t, 200)
+	if ev := p.events(); ev[len(ev)-1] != "[DONE]" || len(ev) > 200 {
+		t.Errorf("%d events, the last is %s", len(ev), ev[len(ev)-1])
+	}
+	if left, _ := r.limits.Balance(idUser); left < 0 {
+		t.Errorf("the floor is passed by %d", -left)
+	}
+	q := newRig(t, func(s *setup) { s.balance = funds })
+	p = q.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=10000,nocap,pace=200us").want(t, 200)
+	ev := p.events()
+	if !strings.Contains(ev[len(ev)-1], "insufficient_quota") || len(ev) > 300 {
+		t.Errorf("%d events, the last is %s", len(ev), ev[len(ev)-1])
+	}
+	q.idle()
+	if left, _ := q.limits.Balance(idUser); left < -price.Output*40/1_000_000 {
+		t.Errorf("the floor is passed by %d", -left)
+	}
+	eventually(t, time.Second, func() bool { return q.sim.Stats().Open == 0 }, "the upstream was not cut")
+}
+
+// The settlement is not acknowledged: the text arrives, the terminal event does not.
+func TestStreamSettlementUnacknowledged(t *testing.T) {
+	r := newRig(t)
+	r.journal.wait = func(e llm.Entry) error {
+		if e.Kind == llm.EntrySettle {
+			return errDown
+		}
+		return nil
+	}
+	for _, x := range streams() {
+		p := r.post(x.path, x.with(`,"stream":true`), "x-sim", "out=10").want(t, 200)
+		if ev := p.events(); !strings.Contains(ev[len(ev)-1], "overloaded") || strings.Contains(string(p.body), "[DONE]") || len(ev) < 10 {
+			t.Errorf("%s: %s", x.path, p.body)
+		}
+	}
+}
+
+// The head goes out before the first token.
+func TestStreamHeadFirst(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	resp, err := http.DefaultClient.Do(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "silent=60s").WithContext(ctx))
+	must(t, err)
+	if resp.StatusCode != 200 || resp.Header.Get("X-Request-Id") == "" {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+	cancel()
+	_ = resp.Body.Close()
+	r.idle()
+}
+
+// A connection that has carried a stream carries the next request; one whose stream broke does not.
+func TestStreamConnectionReuse(t *testing.T) {
+	r := newRig(t)
+	for range 3 {
+		r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`)).want(t, 200)
+	}
+	if n := r.sim.Stats().OpenConnections; n != 1 {
+		t.Errorf("%d upstream connections for streams in turn", n)
+	}
+}
+
+// Shutdown lets a stream end, and cuts what does not.
+func TestShutdown(t *testing.T) {
+	r := newRig(t)
+	short, long := make(chan reply, 1), make(chan reply, 1)
+	go func() {
+		short <- r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=20,pace=5ms")
+	}()
+	go func() {
+		resp, err := http.DefaultClient.Do(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "hang_after=2"))
+		if err != nil {
+			long <- reply{err: err}
+			return
+		}
+		_, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		long <- reply{err: err}
+	}()
+	eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 2 }, "never sent")
+	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
+	defer cancel()
+	if err := r.server.Shutdown(ctx); err == nil {
+		t.Error("a hanging stream did not delay the shutdown")
+	}
+	if p := <-short; p.err != nil || !strings.HasSuffix(string(p.body), "[DONE]\n\n") {
+		t.Errorf("the short stream was cut: %v %s", p.err, p.body)
+	}
+	if p := <-long; p.err == nil {
+		t.Error("the hanging stream ended well")
+	}
+	if r.limits.Open() != 0 {
+		t.Error("Shutdown returned with something held")
+	}
+	if r.server.Ready() == nil {
+		t.Error("still ready")
+	}
+}
+
+var _ = []any{auth.Key{}, policy.Facts{}, sim.Options{}, upstream.Options{}}

@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"runtime/debug"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// greet sets what every answer carries, before anything can go wrong.
+func (s *Server) greet(c *call) {
+	h := &c.ctx.Response.Header
+	h.SetBytesV(headerRequestID, c.hex[:])
+	if c.dialect == llm.Anthropic {
+		h.SetBytesV("Request-Id", c.hex[:]) // where Anthropic's SDKs look
+	}
+	if id := c.ctx.Request.Header.Peek(headerRequestID); len(id) > 0 {
+		c.member = appendClientID(c.member[:0], id)
+		h.SetBytesV(headerClientID, c.member)
+	}
+}
+
+// fail answers with an error. What a client cannot know (the cause) goes to the log.
+func (s *Server) fail(c *call, err error) {
+	if errors.Is(err, errGone) {
+		c.record.status, c.record.gone = statusGone, true
+		c.ctx.SetConnectionClose()
+		return
+	}
+	e := asError(err)
+	if e.Err != nil {
+		s.p.Log.Warn("request failed", slog.String("request_id", string(c.hex[:])), slog.String("error", e.Error()))
+	}
+	r := errorRefusal(e, c.dialect, c.id, c.member[:0])
+	if c.caller != nil && c.rates == (rates{}) {
+		s.ownRates(c)
+	}
+	s.refuse(c, &r)
+}
+
+// deny answers with the limiter's no.
+func (s *Server) deny(c *call, d *limit.Denial) error {
+	s.meter.denied(d)
+	c.rates.of(d)
+	r := denialRefusal(d, c.snap.Currency, c.member[:0])
+	if c.rates == (rates{}) {
+		s.ownRates(c)
+	}
+	s.refuse(c, &r)
+	return nil
+}
+
+// refuse writes a refusal over whatever was prepared.
+func (s *Server) refuse(c *call, r *refusal) {
+	out := &c.ctx.Response
+	out.ResetBody()
+	out.SetStatusCode(r.status)
+	out.Header.SetContentType("application/json")
+	r.setHeaders(&out.Header)
+	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
+	c.member = r.members
+	c.text = r.appendBody(c.text[:0], c.dialect, c.hex[:])
+	out.SetBody(c.text)
+	c.record.status = r.status
+}
+
+// ownRates reads how the key itself stands, for answers that never met the limiter.
+func (s *Server) ownRates(c *call) {
+	use, err := s.p.Limiter.Inspect(context.Background(), limit.ID{Kind: limit.Key, Scope: c.caller.Key.ID})
+	if err == nil {
+		c.rates.inUse(c.snap.keyLimits(&c.caller.Key, c.tier), use)
+	}
+}
+
+// statusOf is the status an error will be answered with; 0 when nobody is there to read it.
+func (c *call) statusOf(err error) int {
+	if errors.Is(err, errGone) {
+		return 0
+	}
+	r := errorRefusal(asError(err), c.dialect, 0, nil)
+	return r.status
+}
+
+// finish ends the call, whatever happened: it is deferred before anything else. A panic has met the deferred Release
+// by the time it arrives here.
+func (s *Server) finish(c *call) {
+	if p := recover(); p != nil {
+		s.meter.panics.Inc()
+		s.p.Log.Error("panic", slog.String("request_id", string(c.hex[:])), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		c.ctx.Response.Reset()
+		c.ctx.SetConnectionClose()
+		s.greet(c)
+		s.fail(c, llm.Errorf(llm.KindInternal, "internal error"))
+	}
+	if c.streaming {
+		return
+	}
+	s.end(c)
+}
+
+// end closes what the call has open, writes it down and returns it to the pool.
+func (s *Server) end(c *call) {
+	c.closeUpstream()
+	s.conclude(c)
+	if c.conn != nil {
+		c.conn.answered()
+	}
+	s.release(c)
+}
+
+// unreadable answers a request that fasthttp could not read: too large, too slow, or not HTTP.
+func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+	c := s.acquire(ctx)
+	defer s.finish(c)
+	c.route, _ = lookup(ctx.Request.Header.RequestURI())
+	c.dialect = dialectOf(ctx)
+	s.greet(c)
+	e, linger := readError(err, s.o)
+	if c.conn != nil {
+		c.conn.linger.Store(linger)
+	}
+	s.fail(c, e)
+}
+
+// readError gives a read failure its kind; linger says that the client may still be sending.
+func readError(err error, o Options) (e *llm.Error, linger bool) {
+	var small *fasthttp.ErrSmallBuffer
+	var timeout net.Error
+	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		return tooLarge(o.BodyBytes), true
+	case errors.As(err, &small):
+		e = llm.Errorf(llm.KindHeaders, "the request line and headers are over %d bytes", o.HeaderBytes)
+		e.LimitBytes = int64(o.HeaderBytes)
+		return e, true
+	case errors.As(err, &timeout) && timeout.Timeout():
+		e = llm.Errorf(llm.KindInvalid, "the request did not arrive within %d ms", o.ReadTimeoutMS)
+		e.Status, e.Code = fasthttp.StatusRequestTimeout, "request_timeout"
+		return e, false
+	}
+	return llm.Errorf(llm.KindInvalid, "the request is not well-formed HTTP/1.1"), true
+}
+
+func tooLarge(limit int) *llm.Error {
+	e := llm.Errorf(llm.KindTooLarge, "the body is over %d bytes", limit)
+	e.LimitBytes = int64(limit)
+	return e
+}
+
+// expect answers Expect: 100-continue. A body that is known to be too large is refused before it is sent; fasthttp
+// sends what stands in the response and closes.
+func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
+	if ctx.Request.Header.ContentLength() <= s.o.BodyBytes {
+		return fasthttp.StatusContinue
+	}
+	s.unreadable(ctx, fasthttp.ErrBodyTooLarge)
+	return ctx.Response.StatusCode()
+}

@@ -1,0 +1,197 @@
+package proxy
+
+import (
+	"bytes"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// route is what a request's path asks for. The first six are the endpoints', with the same numbers.
+type route uint8
+
+const (
+	routeNone   route = 0
+	routeModels route = iota + route(llm.CountTokens)
+	routeModel
+	routeKey
+	routeHealthz
+	routeReadyz
+	routes // how many there are
+)
+
+// names are the values of the endpoint label in metrics and logs.
+var names = [routes]string{"none", "chat", "completions", "embeddings", "responses", "messages", "count_tokens",
+	"models", "model", "key", "healthz", "readyz"}
+
+const modelPrefix = "/v1/models/"
+
+// lookup finds the route of a raw request target. It compares the bytes as they came, before any normalisation, so
+// that a trailing slash, a double one, another case or an escape is another path and not another way in. The query is
+// allowed and ignored. rest is the model's name, still escaped, for routeModel.
+func lookup(target []byte) (r route, rest []byte) {
+	if i := bytes.IndexByte(target, '?'); i >= 0 {
+		target = target[:i]
+	}
+	switch string(target) {
+	case "/v1/chat/completions":
+		return route(llm.Chat), nil
+	case "/v1/completions":
+		return route(llm.Completions), nil
+	case "/v1/embeddings":
+		return route(llm.Embeddings), nil
+	case "/v1/responses":
+		return route(llm.Responses), nil
+	case "/v1/messages":
+		return route(llm.Messages), nil
+	case "/v1/messages/count_tokens":
+		return route(llm.CountTokens), nil
+	case "/v1/models":
+		return routeModels, nil
+	case "/v1/key":
+		return routeKey, nil
+	case "/healthz":
+		return routeHealthz, nil
+	case "/readyz":
+		return routeReadyz, nil
+	}
+	if rest, ok := bytes.CutPrefix(target, []byte(modelPrefix)); ok && len(rest) > 0 && bytes.IndexByte(rest, '/') < 0 {
+		return routeModel, rest
+	}
+	return routeNone, nil
+}
+
+// endpoint is the upstream route that r is; ok is false for the routes the gateway answers itself.
+func (r route) endpoint() (ep llm.Endpoint, ok bool) {
+	return llm.Endpoint(r), r != routeNone && r <= route(llm.CountTokens)
+}
+
+// allow is the value of the Allow header.
+func (r route) allow() string {
+	if _, ok := r.endpoint(); ok {
+		return "POST"
+	}
+	return "GET, HEAD"
+}
+
+func (r route) allows(h *fasthttp.RequestHeader) bool {
+	if _, ok := r.endpoint(); ok {
+		return h.IsPost()
+	}
+	return h.IsGet() || h.IsHead()
+}
+
+// dialectOf picks the shape of an error when the path may be anything. Only here the normalised path is looked at:
+// "//V1/messages" is no route, but whoever sent it speaks Anthropic's dialect.
+func dialectOf(ctx *fasthttp.RequestCtx) llm.Dialect {
+	path := bytes.ToLower(ctx.Path())
+	if nc, ok := ctx.Conn().(*conn); ok && len(path) <= 1 {
+		_, path, _ = bytes.Cut(nc.opening[:], []byte{' '})
+	}
+	switch {
+	case bytes.HasPrefix(path, []byte("/v1/messages")):
+		return llm.Anthropic
+	case bytes.HasPrefix(path, []byte("/v1/models")) && len(ctx.Request.Header.Peek("Anthropic-Version")) > 0:
+		return llm.Anthropic
+	}
+	return llm.OpenAI
+}
+
+// hygiene looks over the header block as it came on the wire. fasthttp accepts what two parsers could read in two
+// ways (a folded line, two framings of the body) and keeps the first of two credentials; here each is an error.
+func hygiene(raw []byte) *llm.Error {
+	var authorization, apiKey, framed, chunked int
+	for len(raw) > 0 {
+		line := raw
+		if i := bytes.IndexByte(raw, '\n'); i >= 0 {
+			line, raw = raw[:i], raw[i+1:]
+		} else {
+			raw = nil
+		}
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] == ' ' || line[0] == '\t' {
+			return llm.Errorf(llm.KindInvalid, "a header is folded over two lines; send each header on one line")
+		}
+		name, _, _ := bytes.Cut(line, []byte{':'})
+		switch len(name) {
+		case len("authorization"):
+			authorization += same(name, "authorization")
+		case len("x-api-key"):
+			apiKey += same(name, "x-api-key")
+		case len("content-length"):
+			framed += same(name, "content-length")
+		case len("transfer-encoding"):
+			chunked += same(name, "transfer-encoding")
+		}
+	}
+	switch {
+	case authorization > 1:
+		return llm.Errorf(llm.KindInvalid, "the Authorization header is given %d times; send it once", authorization)
+	case apiKey > 1:
+		return llm.Errorf(llm.KindInvalid, "the x-api-key header is given %d times; send it once", apiKey)
+	case framed > 0 && chunked > 0:
+		return llm.Errorf(llm.KindInvalid, "Content-Length and Transfer-Encoding are both given; send one")
+	}
+	return nil
+}
+
+func same(name []byte, want string) int {
+	if bytes.EqualFold(name, []byte(want)) {
+		return 1
+	}
+	return 0
+}
+
+// credential is the key a request presents: in Authorization: Bearer or in x-api-key. Both are allowed when equal.
+func credential(h *fasthttp.RequestHeader) ([]byte, *llm.Error) {
+	auth, key := h.Peek(fasthttp.HeaderAuthorization), h.Peek("X-Api-Key")
+	token, bearer := cutBearer(auth)
+	switch {
+	case len(auth) > 0 && !bearer:
+		return nil, llm.Errorf(llm.KindUnauthorized, "the Authorization header must read: Bearer <key>")
+	case len(auth) == 0 && len(key) == 0:
+		return nil, llm.Errorf(llm.KindUnauthorized, "no key given; send Authorization: Bearer <key> or x-api-key: <key>")
+	case len(auth) == 0:
+		return key, nil
+	case len(key) > 0 && !bytes.Equal(token, key):
+		return nil, llm.Errorf(llm.KindInvalid, "Authorization and x-api-key hold two different keys; send one")
+	}
+	return token, nil
+}
+
+func cutBearer(auth []byte) ([]byte, bool) {
+	const scheme = "bearer "
+	if len(auth) < len(scheme) || !bytes.EqualFold(auth[:len(scheme)], []byte(scheme)) {
+		return nil, false
+	}
+	return bytes.TrimSpace(auth[len(scheme):]), true
+}
+
+// bodyHeaders refuses bodies the scanner would not understand.
+func bodyHeaders(h *fasthttp.RequestHeader) *llm.Error {
+	if enc := h.Peek(fasthttp.HeaderContentEncoding); len(enc) > 0 && !bytes.EqualFold(enc, []byte("identity")) {
+		e := llm.Errorf(llm.KindInvalid, "Content-Encoding %.32q is not supported; send the body as plain JSON", enc)
+		e.Status, e.Code = fasthttp.StatusUnsupportedMediaType, "unsupported_content_encoding"
+		return e
+	}
+	if !jsonType(h.ContentType()) {
+		e := llm.Errorf(llm.KindInvalid, "Content-Type is %.64q; it must be application/json", h.ContentType())
+		e.Status, e.Code = fasthttp.StatusUnsupportedMediaType, "unsupported_content_type"
+		return e
+	}
+	return nil
+}
+
+// jsonType accepts application/json, text/json, any +json type, and silence.
+func jsonType(t []byte) bool {
+	t, _, _ = bytes.Cut(t, []byte{';'})
+	t = bytes.TrimSpace(t)
+	if len(t) == 0 || string(t) == "application/json" {
+		return true
+	}
+	t = bytes.ToLower(t)
+	return bytes.HasSuffix(t, []byte("/json")) || bytes.HasSuffix(t, []byte("+json"))
+}

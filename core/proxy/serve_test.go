@@ -1,0 +1,493 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/proxy"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+func limits(k auth.Key) option {
+	return func(s *setup) {
+		s.key.QPSLimit, s.key.TPMLimit, s.key.ConcurrencyLimit, s.key.MonthlyQuota = k.QPSLimit, k.TPMLimit, k.ConcurrencyLimit, k.MonthlyQuota
+	}
+}
+
+// Every route, buffered: the upstream's answer reaches the client as it is, and exactly its usage is charged.
+func TestBufferedEveryRoute(t *testing.T) {
+	r := newRig(t)
+	for _, x := range everyRoute {
+		before, _ := r.limits.Balance(idUser)
+		p := r.post(x.path, x.body, "X-Request-Id", "mine\t1", "x-sim", "usage_in=40,usage_out=7").want(t, 200)
+		if id := p.header.Get("X-Client-Request-Id"); id != "mine_1" {
+			t.Errorf("%s: X-Client-Request-Id is %q", x.path, id)
+		}
+		e := r.journal.last(t)
+		if e.Kind != llm.EntrySettle || e.Status != llm.StatusFinalized || e.HTTPStatus != 200 || e.Estimated {
+			t.Errorf("%s: %+v", x.path, e)
+		}
+		want := llm.Usage{InputTokens: 40, OutputTokens: 7}
+		switch {
+		case strings.HasSuffix(x.path, "count_tokens"):
+			want = llm.Usage{}
+		case strings.HasSuffix(x.path, "embeddings"):
+			want.OutputTokens = 0
+		}
+		after, held := r.limits.Balance(idUser)
+		if e.Usage != want || e.Cost != price.Cost(want)*llm.Micro(min(1, want.Total())) || before-after != e.Cost || held != 0 {
+			t.Errorf("%s: charged %+v at %d, balance moved by %d, held %d", x.path, e.Usage, e.Cost, before-after, held)
+		}
+	}
+}
+
+// S12 of the mission: usage that is not reported is counted, never free.
+func TestBufferedWithoutUsage(t *testing.T) {
+	r := newRig(t)
+	r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "usage=null,out=12").want(t, 200)
+	if e := r.journal.last(t); e.Status != llm.StatusFinalized || !e.Estimated || e.Usage.OutputTokens < 5 || e.Usage.InputTokens < 5 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Every answer names the tightest limit in the dialect's own headers.
+func TestRateHeadersOnAnswers(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 5, TPMLimit: 10_000}))
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":50`)).want(t, 200)
+	if p.header.Get("x-ratelimit-limit-requests") != "5" || p.header.Get("x-ratelimit-remaining-requests") != "4" || p.header.Get("x-ratelimit-reset-requests") != "1s" || p.header.Get("x-ratelimit-limit-tokens") != "10000" {
+		t.Errorf("%v", p.header)
+	}
+	p = r.post("/v1/messages", everyRoute[4].with(`,"stream":true`)).want(t, 200)
+	if p.header.Get("anthropic-ratelimit-requests-remaining") != "3" || p.header.Get("anthropic-ratelimit-tokens-limit") != "10000" || p.header.Get("request-id") != p.header.Get("x-request-id") {
+		t.Errorf("%v", p.header)
+	}
+	if p = r.post("/v1/chat/completions", `{`).want(t, 400); p.header.Get("x-ratelimit-remaining-requests") != "3" {
+		t.Errorf("a malformed body: %v", p.header)
+	}
+	if p = r.get("/v1/models").want(t, 200); p.header.Get("x-ratelimit-limit-requests") != "5" {
+		t.Errorf("models: %v", p.header)
+	}
+}
+
+// L05: refusals for concurrency use no QPS slot.
+func TestL05ConcurrencyRefusalsUseNoSlot(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 10, ConcurrencyLimit: 1}))
+	done := make(chan reply)
+	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=300ms") }()
+	eventually(t, time.Second, func() bool { return r.limits.Open() == 1 }, "the first call never started")
+	for range 9 {
+		f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "rate_limit_exceeded")
+		if f["kind"] != "concurrency" || f["dimension"] != "key" || f["limit_key"] != "key:1" || f["retry_after_exact"] != false || f["retry_after_ms"] != 1000.0 {
+			t.Errorf("%v", f)
+		}
+	}
+	(<-done).want(t, 200)
+	p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	if p.header.Get("x-ratelimit-remaining-requests") != "8" {
+		t.Errorf("the refusals used slots: %v", p.header)
+	}
+}
+
+// L03, L04: the largest cap counts, times n, on every route; what can never fit is told so.
+func TestL03L04CapsCountOnEveryRoute(t *testing.T) {
+	r := newRig(t, limits(auth.Key{TPMLimit: 100}))
+	for _, x := range []struct{ path, body string }{
+		{"/v1/chat/completions", chat("gpt-4o", `,"max_tokens":1,"max_completion_tokens":900`)},
+		{"/v1/chat/completions", chat("gpt-4o", `,"max_tokens":10,"n":20`)},
+		{"/v1/completions", `{"model":"gpt-4o","prompt":["a","b","c"],"max_tokens":40}`},
+		{"/v1/responses", `{"model":"gpt-4o","input":"hello","max_output_tokens":500}`},
+		{"/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":500,"messages":[{"role":"user","content":"hello"}]}`},
+	} {
+		p := r.post(x.path, x.body).want(t, 429)
+		f := p.code(t, "request_exceeds_limit")
+		if f["kind"] != "tpm" || f["limit"] != 100.0 || f["current"] != 0.0 || f["retry_after_ms"] != 60_000.0 || f["message"] != "tpm limit exceeded on dimension=key" {
+			t.Errorf("%s: %v", x.path, f)
+		}
+		if p.header.Get("x-should-retry") != "false" || p.header.Get("Retry-After") != "60" {
+			t.Errorf("%s: %v", x.path, p.header)
+		}
+	}
+	if s := r.sim.Stats(); s.Requests != 0 {
+		t.Errorf("%d requests reached the upstream", s.Requests)
+	}
+}
+
+// S09, ours: the refusal says when, in both dialects, and then it is true.
+func TestS09QPSDenial(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 1}))
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	r.clock.Advance(300 * time.Millisecond)
+	p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429)
+	f := p.code(t, "rate_limit_exceeded")
+	if f["type"] != "rate_limit_exceeded" || f["message"] != "qps limit exceeded on dimension=key" || f["limit_key"] != "key:1" || f["current"] != 1.0 || f["retry_after_ms"] != 700.0 {
+		t.Errorf("%v", f)
+	}
+	if p.header.Get("Retry-After") != "1" || p.header.Get("retry-after-ms") != "700" || p.header.Get("x-ratelimit-remaining-requests") != "0" || p.header.Get("x-ratelimit-reset-requests") != "700ms" {
+		t.Errorf("%v", p.header)
+	}
+	f = r.post("/v1/messages", everyRoute[4].body).want(t, 429).code(t, "rate_limit_exceeded")
+	if f["type"] != "rate_limit_error" {
+		t.Errorf("%v", f)
+	}
+	r.clock.Advance(700 * time.Millisecond)
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+}
+
+// Balance and quota: 402, nothing held, nothing sent.
+func TestMoneyDenials(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.balance = 10 })
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":1000`)).want(t, 402)
+	f := p.code(t, "insufficient_quota")
+	if f["available_micro_cny"] != 10.0 || f["required_micro_cny"].(float64) < 1000 || p.header.Get("x-should-retry") != "false" || p.header.Get("Retry-After") != "" {
+		t.Errorf("%v %v", f, p.header)
+	}
+	q := newRig(t, limits(auth.Key{MonthlyQuota: 10}))
+	p = q.post("/v1/messages", everyRoute[4].body).want(t, 402)
+	f = p.code(t, "monthly_quota_exceeded")
+	if f["type"] != "billing_error" || f["used_micro_cny"] != 0.0 || f["limit_micro_cny"] != 10.0 || f["reserving_micro_cny"].(float64) < 200 || f["resets_at"] != "2026-04-01T00:00:00Z" {
+		t.Errorf("%v", f)
+	}
+	if r.sim.Stats().Requests+q.sim.Stats().Requests != 0 {
+		t.Error("a refused request reached the upstream")
+	}
+}
+
+// M04: a model without a price and a key with money limits.
+func TestM04PriceNotConfigured(t *testing.T) {
+	r := newRig(t)
+	f := r.post("/v1/chat/completions", chat("priceless", "")).want(t, 400).code(t, "price_not_configured")
+	if f["model"] != "priceless" || r.sim.Stats().Requests != 0 || len(r.journal.of(llm.EntryReserve)) != 0 {
+		t.Errorf("%v", f)
+	}
+	free := newRig(t, func(s *setup) { s.user.Unmetered = true })
+	free.post("/v1/chat/completions", chat("priceless", "")).want(t, 200)
+	if e := free.journal.last(t); e.Cost != 0 || e.Status != llm.StatusFinalized {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A policy says no, in its own words; with a wait, or for good.
+func TestPolicyDenial(t *testing.T) {
+	r := newRig(t)
+	r.policy.decide = func(f *policy.Facts, d *policy.Decision) {
+		*d = policy.Decision{Verdict: policy.Deny, Tier: -1, Message: "not at night", Module: "night", Version: "ab12", Status: 451}
+		if f.Attr[policy.AttrEndUser] == "bob/2" {
+			d.Status, d.RetryAfterMS = 429, 1500
+		}
+	}
+	p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 451)
+	if f := p.code(t, "policy_denied"); f["policy"] != "night" || f["version"] != "ab12" || f["message"] != "not at night" || p.header.Get("x-should-retry") != "false" {
+		t.Errorf("%v %v", f, p.header)
+	}
+	p = r.post("/v1/chat/completions", chat("gpt-4o", `,"user":"b\u006fb\/2"`)).want(t, 429)
+	if p.header.Get("Retry-After") != "2" || p.header.Get("x-should-retry") != "" {
+		t.Errorf("%v", p.header)
+	}
+}
+
+// The decision's dimensions, multipliers, cap, tier and price all take effect.
+func TestDecisionTakesEffect(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 2}), func(s *setup) {
+		s.settings = proxy.Settings{Tiers: []proxy.Tier{{Name: "free", Limits: limit.Limits{TPM: 5000}}, {Name: "pro", Limits: limit.Limits{TPM: 90}}},
+			Defaults: map[limit.Kind]limit.Limits{limit.EndUser: {QPS: 1}}}
+	})
+	var facts policy.Facts
+	r.policy.decide = func(f *policy.Facts, d *policy.Decision) {
+		facts = *f
+		facts.Attr[policy.AttrEndUser] = strings.Clone(f.Attr[policy.AttrEndUser])
+		d.QPS, d.Price, d.OutputCap, d.N = 500, 2000, 30, 3
+		d.Dims[0] = policy.Dimension{Kind: uint8(limit.Key), Tier: -1}
+		d.Dims[1] = policy.Dimension{Kind: uint8(limit.EndUser), Tier: -1, SkipAbsent: true}
+		d.Dims[2] = policy.Dimension{Kind: uint8(limit.Custom), Value: "hot", TPM: 400, Tier: -1, Multiplier: 500}
+	}
+	r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":1000`), "x-sim", "usage_in=10,usage_out=3").want(t, 200)
+	if e := r.journal.last(t); e.Cost != price.Scale(2000).Cost(llm.Usage{InputTokens: 10, OutputTokens: 3}) {
+		t.Errorf("the price is not doubled: %+v", e)
+	}
+	if facts.QPSLimit != 2 || facts.Endpoint != llm.Chat || facts.OutputMax != 1000 || facts.Org != idOrg || facts.DaysInMonth != 31 || facts.DayOfMonth != 4 ||
+		facts.MinuteOfWeek != 2*1440+5*60+6 || facts.Attr[policy.AttrModel] != "gpt-4o" || facts.Attr[policy.AttrClientIP] != "127.0.0.1" {
+		t.Errorf("%+v", facts)
+	}
+	f := r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":1000`)).want(t, 429).code(t, "rate_limit_exceeded")
+	if f["limit"] != 1.0 {
+		t.Errorf("2 x 0.5 is 1: %v", f)
+	}
+	r.clock.Advance(time.Second)
+	r.policy.decide = func(f *policy.Facts, d *policy.Decision) {
+		d.Tier, d.N = 1, 1
+		d.Dims[0] = policy.Dimension{Kind: uint8(limit.Key), Tier: -1}
+	}
+	f = r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":1000`)).want(t, 429).code(t, "request_exceeds_limit")
+	if f["limit"] != 90.0 {
+		t.Errorf("the tier's limit does not hold: %v", f)
+	}
+}
+
+// A channel's own limits are tested per attempt; the next channel takes over, and when none has room that is said.
+func TestChannelLimits(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.catalog = func(c *catalog) {
+			c.channels[0].QPSLimit = 1
+			c.channels = append(c.channels, upstream.Channel{ID: 3, Name: "openai-2", Provider: "openai", BaseURL: c.channels[0].BaseURL, Credential: "up", QPSLimit: 1})
+		}
+	})
+	for range 2 {
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	}
+	f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "rate_limit_exceeded")
+	if f["dimension"] != "channel" || f["kind"] != "qps" {
+		t.Errorf("%v", f)
+	}
+	if e := r.journal.last(t); e.Kind != llm.EntryVoid || e.HTTPStatus != 429 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// The ledger is down: nothing is sent when the reserve cannot be written, nothing leaves when it is not acknowledged.
+func TestLedgerDown(t *testing.T) {
+	r := newRig(t)
+	r.journal.refuse = errDown
+	p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 503)
+	p.code(t, "overloaded")
+	if ms := p.header.Get("retry-after-ms"); len(ms) < 3 {
+		t.Errorf("retry-after-ms is %q", ms)
+	}
+	if f := r.post("/v1/messages", everyRoute[4].body).want(t, 529).fields(t); f["type"] != "overloaded_error" {
+		t.Errorf("%v", f)
+	}
+	r.get("/readyz").want(t, 503)
+	if r.sim.Stats().Requests != 0 {
+		t.Error("sent without a hold")
+	}
+	r.journal.refuse = nil
+	for _, kind := range []llm.EntryKind{llm.EntryReserve, llm.EntrySettle} {
+		r.journal.wait = func(e llm.Entry) error {
+			if e.Kind == kind {
+				return errDown
+			}
+			return nil
+		}
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 503).code(t, "overloaded")
+	}
+}
+
+// An upstream's own refusal of the request is passed on as it is, and costs nothing.
+func TestUpstream4xx(t *testing.T) {
+	r := newRig(t)
+	before, _ := r.limits.Balance(idUser)
+	p := r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "status=422").want(t, 422)
+	if !json.Valid(p.body) || !strings.Contains(string(p.body), `"error"`) {
+		t.Errorf("%s", p.body)
+	}
+	if after, _ := r.limits.Balance(idUser); after != before {
+		t.Errorf("it cost %d", before-after)
+	}
+	if e := r.journal.last(t); e.Kind != llm.EntryVoid || e.HTTPStatus != 422 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// S09, theirs: a 429 of the upstream never reaches the client raw.
+func TestS09UpstreamRateLimited(t *testing.T) {
+	r := newRig(t)
+	p := r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "status=429,retry_after=7").want(t, 429)
+	f := p.code(t, "upstream_rate_limited")
+	if ms := f["retry_after_ms"].(float64); ms < 6000 || ms > 7000 || p.header.Get("Retry-After") != "7" {
+		t.Errorf("%v %v", f, p.header)
+	}
+}
+
+// M02: whatever the upstream does before the first byte, afterwards nothing is held and nothing owed.
+func TestM02UpstreamFailures(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.upstream.HeaderTimeoutMS, s.upstream.IdleTimeoutMS = 60, 60 })
+	for _, mode := range []struct {
+		sim    string
+		status []int
+	}{{"reset=headers", []int{502}}, {"status=500", []int{502}}, {"latency=10s", []int{504}}, {"hang_after=1", []int{504}}, {"reset_after=1", []int{502}}} {
+		for _, x := range everyRoute {
+			r.setCatalogFresh()
+			before, _ := r.limits.Balance(idUser)
+			p := r.post(x.path, x.body, "x-sim", mode.sim)
+			if p.status != mode.status[0] && p.status != 200 || p.status == 200 && !strings.Contains(mode.sim, "after") {
+				t.Errorf("%s on %s: %d %s", mode.sim, x.path, p.status, p.body)
+			}
+			if after, held := r.limits.Balance(idUser); p.status != 200 && after != before || held != 0 {
+				t.Errorf("%s on %s: cost %d, held %d", mode.sim, x.path, before-after, held)
+			}
+		}
+	}
+	use, err := r.limits.Inspect(t.Context(), limit.ID{Kind: limit.Key, Scope: idKey})
+	must(t, err)
+	if use.TPMHeld != 0 || use.Concurrency != 0 {
+		t.Errorf("%+v", use)
+	}
+}
+
+// setCatalogFresh renames the channels, so that no cool-down of an earlier request is met.
+func (r *rig) setCatalogFresh() {
+	for i := range r.cat.channels {
+		r.cat.channels[i].Name += "x"
+	}
+	r.setCatalog()
+}
+
+// M06: a panic after the reservation: 5xx in the dialect, nothing held, the process lives.
+func TestM06Panic(t *testing.T) {
+	r := newRig(t)
+	r.journal.wait = func(e llm.Entry) error { panic("boom") }
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 500).code(t, "internal_error")
+	if f := r.post("/v1/messages", everyRoute[4].body).want(t, 500).fields(t); f["type"] != "api_error" {
+		t.Errorf("%v", f)
+	}
+	r.journal.wait = func(e llm.Entry) error {
+		if e.Kind == llm.EntrySettle {
+			panic("boom")
+		}
+		return nil
+	}
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`)).want(t, 200)
+	if ev := p.events(); !strings.Contains(ev[len(ev)-1], "internal_error") || strings.Contains(string(p.body), "[DONE]") {
+		t.Errorf("%s", p.body)
+	}
+	r.journal.wait = nil
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	r.idle()
+}
+
+// S13: the exact path or 404, in the dialect of the prefix; the query is ignored and the limits hold.
+func TestS13Paths(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 1}))
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200) // spends the key
+	for _, x := range everyRoute {
+		r.post(x.path+"?a=/b&c", x.body).want(t, 429)
+		for _, path := range []string{x.path + "/", "/" + x.path, strings.ToUpper(x.path), "/v1%2f" + x.path[4:], "/v1/." + x.path[3:], "/v1/x/.." + x.path[3:]} {
+			raw := r.raw(r.rawHead(path, "Authorization: Bearer ", r.token, "\r\nConnection: close\r\nContent-Length: ", itoa(len(x.body)), "\r\n\r\n", x.body))
+			if !strings.HasPrefix(raw, "HTTP/1.1 404 ") || !strings.Contains(raw, "route_not_found") {
+				t.Errorf("%s: %.200s", path, raw)
+			}
+			if anthropic := strings.Contains(raw, `"type":"error"`); anthropic != strings.Contains(x.path, "messages") {
+				t.Errorf("%s is answered in the wrong dialect: %s", path, raw)
+			}
+		}
+	}
+	if r.sim.Stats().Requests != 1 {
+		t.Error("something got through")
+	}
+	p := r.get("/v1/chat/completions").want(t, 405)
+	if p.header.Get("Allow") != "POST" {
+		t.Errorf("%v", p.header)
+	}
+	r.post("/v1/models", "{}").want(t, 405)
+}
+
+// S14: one stated answer for each body that could be read in two ways.
+func TestS14Bodies(t *testing.T) {
+	r := newRig(t)
+	for _, body := range []string{
+		`{"model":"gpt-4o","model":"gpt-4o","messages":[]}`, `{"MODEL":"gpt-4o","model":"gpt-4o","messages":[{"role":"user","content":"x"}]}`,
+		chat("gpt-4o", `,"max_to\u212aens":1`), chat("gpt-4o", `,"max_tokens":"100"`), chat("gpt-4o", `,"max_tokens":1e2`), chat("gpt-4o", `,"max_tokens":-1`),
+		chat("gpt-4o", "") + `{}`, strings.Repeat(`{"a":`, 10_000), "{\"model\":\"gpt-4o\xff\"}", "", "[]", "null",
+	} {
+		f := r.post("/v1/chat/completions", body).want(t, 400).code(t, "invalid_request_error")
+		if f["param"] == "" {
+			t.Errorf("%.60s: %v", body, f)
+		}
+	}
+	if r.sim.Stats().Requests != 0 {
+		t.Error("something got through")
+	}
+}
+
+// Keys: missing, malformed, unknown; of two sorts; not for this model.
+func TestKeys(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.key.Models = []string{"gpt-4o"} })
+	body := chat("gpt-4o", "")
+	r.post("/v1/chat/completions", body, "Authorization", "").want(t, 401).code(t, "authentication_error")
+	r.post("/v1/chat/completions", body, "Authorization", "Basic xyz").want(t, 401)
+	r.post("/v1/chat/completions", body, "Authorization", "Bearer sk-weir-abcdefgh-0123456789012345678901234567890123456789012").want(t, 401)
+	if f := r.post("/v1/messages", everyRoute[4].body, "Authorization", "", "x-api-key", "nope").want(t, 401).fields(t); f["type"] != "authentication_error" {
+		t.Errorf("%v", f)
+	}
+	r.post("/v1/chat/completions", body, "Authorization", "", "x-api-key", r.token).want(t, 200)
+	r.post("/v1/chat/completions", body, "x-api-key", r.token).want(t, 200)
+	r.post("/v1/chat/completions", body, "x-api-key", r.token+"x").want(t, 400)
+	f := r.post("/v1/chat/completions", chat("gpt-4p", "")).want(t, 404).code(t, "model_not_found")
+	if !strings.Contains(f["message"].(string), "gpt-4o") {
+		t.Errorf("%v", f)
+	}
+	r.post("/v1/messages", everyRoute[4].body).want(t, 404).code(t, "model_not_found")
+	r.post("/v1/chat/completions", body, "Content-Type", "application/x-www-form-urlencoded").want(t, 415)
+	r.post("/v1/chat/completions", body, "Content-Encoding", "gzip").want(t, 415)
+	req := r.request("/v1/chat/completions", body)
+	req.Header["Authorization"] = []string{"Bearer " + r.token, "Bearer " + r.token}
+	r.do(req).want(t, 400)
+	if strings.Contains(r.log.String(), r.token) || strings.Contains(r.log.String(), "say hello") {
+		t.Error("the log holds a secret or prompt text")
+	}
+}
+
+// The gateway's own routes.
+func TestOwnRoutes(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 3, TPMLimit: 1000, MonthlyQuota: 5_000_000}), func(s *setup) { s.key.Models = []string{"gpt-4o", "claude-*"} })
+	if p := r.get("/v1/models").want(t, 200); string(p.body) != `{"data":[{"created":0,"id":"claude-sonnet-4-5","object":"model","owned_by":"weir"},{"created":0,"id":"gpt-4o","object":"model","owned_by":"weir"}],"object":"list"}` {
+		t.Errorf("%s", p.body)
+	}
+	if p := r.get("/v1/models", "anthropic-version", "2023-06-01").want(t, 200); !strings.Contains(string(p.body), `"first_id":"claude-sonnet-4-5"`) || !strings.Contains(string(p.body), `"type":"model"`) {
+		t.Errorf("%s", p.body)
+	}
+	r.get("/v1/models/gpt-4o").want(t, 200)
+	r.get("/v1/models/text-embedding-3-small").want(t, 404).code(t, "model_not_found")
+	if raw := r.raw("GET /v1/models/gpt%ZZ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nx-api-key: " + r.token + "\r\n\r\n"); !strings.HasPrefix(raw, "HTTP/1.1 400 ") {
+		t.Errorf("%s", raw)
+	}
+	r.get("/v1/models", "Authorization", "Bearer x").want(t, 401)
+	r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":10`), "x-sim", "usage_in=10,usage_out=5").want(t, 200)
+	var key map[string]any
+	must(t, json.Unmarshal(r.get("/v1/key").want(t, 200).body, &key))
+	monthly, balance := key["monthly"].(map[string]any), key["balance"].(map[string]any)
+	if key["qps"].(map[string]any)["current"] != 1.0 || key["tpm"].(map[string]any)["current"] != 15.0 || monthly["used_micro_cny"] != 30.0 || monthly["limit_micro_cny"] != 5e6 ||
+		balance["available_micro_cny"] != float64(startBalance-30) || balance["held_micro_cny"] != 0.0 || key["preview"] == "" {
+		t.Errorf("%v", key)
+	}
+	r.get("/healthz", "Authorization", "").want(t, 200)
+	r.get("/readyz", "Authorization", "").want(t, 200)
+	req := r.request("/healthz", "")
+	req.Method = http.MethodHead
+	r.do(req).want(t, 200)
+}
+
+// L10: nothing a client chooses makes a metric series.
+func TestL10NoSeriesFromClients(t *testing.T) {
+	r := newRig(t)
+	series := func() int {
+		var b strings.Builder
+		r.server.WriteMetrics(&b)
+		return strings.Count(b.String(), "\n")
+	}
+	r.post("/v1/chat/completions", chat("nothing", "")).want(t, 404)
+	r.post("/v1/nothing", "{}").want(t, 404)
+	r.get("/v1/key", "Authorization", "Bearer x").want(t, 401)
+	before := series()
+	for i := range 50 {
+		r.post("/v1/chat/completions", chat("m"+itoa(i), "")).want(t, 404)
+		r.post("/v1/r"+itoa(i), "{}").want(t, 404)
+		r.get("/v1/key", "Authorization", "Bearer x"+itoa(i)).want(t, 401)
+	}
+	if n := series() - before; n > 30 { // buckets of the histograms may fill in
+		t.Errorf("%d new series", n)
+	}
+	var b strings.Builder
+	r.server.WriteMetrics(&b)
+	for _, want := range []string{`weir_requests_total{endpoint="chat",status="404"} 51`, `weir_reservations_open 0`, `weir_auth_failures_total 51`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in:\n%s", want, b.String())
+		}
+	}
+}

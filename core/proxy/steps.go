@@ -1,0 +1,304 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// errGone ends a request whose client has left: there is nobody to answer.
+var errGone = errors.New("the client has left")
+
+// dispatch answers what needs no walk and sends the rest on it.
+func (s *Server) dispatch(c *call) error {
+	h := &c.ctx.Request.Header
+	r, rest := lookup(h.RequestURI())
+	c.route, c.dialect = r, dialectOf(c.ctx)
+	s.greet(c)
+	if err := hygiene(h.RawHeaders()); err != nil {
+		c.ctx.SetConnectionClose()
+		return err
+	}
+	switch {
+	case r == routeNone:
+		e := llm.Errorf(llm.KindNotFound, "no route %.128q", h.RequestURI())
+		e.Code = "route_not_found"
+		return e
+	case !r.allows(h):
+		c.ctx.Response.Header.Set("Allow", r.allow())
+		e := llm.Errorf(llm.KindInvalid, "%s takes %s", c.ctx.Path(), r.allow())
+		e.Status, e.Code = 405, "method_not_allowed"
+		return e
+	}
+	if ep, ok := r.endpoint(); ok {
+		if err := bodyHeaders(h); err != nil {
+			return err
+		}
+		c.dialect, c.body = ep.Dialect(), c.ctx.Request.Body()
+		return s.walk(c)
+	}
+	return s.own(c, rest)
+}
+
+func (c *call) endpoint() llm.Endpoint { return llm.Endpoint(c.route) }
+
+// resolve turns the presented key into a caller.
+func (s *Server) resolve(c *call) (*auth.Caller, error) {
+	token, bad := credential(&c.ctx.Request.Header)
+	if bad != nil {
+		return nil, bad
+	}
+	caller, err := s.p.Directory.Resolve(token)
+	if err != nil {
+		return nil, s.failedAuth(c, err)
+	}
+	c.caller, c.tier = caller, c.snap.tier(caller.Key.Tier)
+	return caller, nil
+}
+
+// maxAuthFailures per minute and client address are answered as what they are; beyond, the address is told to wait.
+const maxAuthFailures = 6_000
+
+func (s *Server) failedAuth(c *call, err error) error {
+	s.meter.authFailures.Inc()
+	if c.conn == nil {
+		return err
+	}
+	wait, ok := s.preauth.Allow(c.conn.ipName, maxAuthFailures)
+	if ok {
+		return err
+	}
+	e := llm.Errorf(llm.KindRateLimited, "too many requests with a bad key from this address; at most %d a minute", maxAuthFailures)
+	e.Code, e.RetryAfterMS = "too_many_bad_keys", wait
+	return e
+}
+
+// scan reads the body's head. A stream is sent in chunks, which HTTP/1.0 does not have.
+func (c *call) scan() error {
+	if err := llm.ScanHead(c.endpoint(), c.body, &c.head); err != nil {
+		return err
+	}
+	if c.head.Stream && !c.ctx.Request.Header.IsHTTP11() {
+		e := llm.Invalid("stream", "streaming needs HTTP/1.1 (behind nginx: proxy_http_version 1.1)")
+		e.Status, e.Code = fasthttp.StatusHTTPVersionNotSupported, "http_version_not_supported"
+		return e
+	}
+	return nil
+}
+
+// findModel looks the model up among those the key may use; a model that is not for this key does not exist for it.
+func (c *call) findModel(who *auth.Caller) (*upstream.Model, error) {
+	name := c.head.Model.In(c.body)
+	if c.snap.Catalog != nil {
+		if m, ok := c.snap.Catalog.Model(name); ok && who.Key.Allows(m.Name) {
+			c.model, c.enc = m, c.snap.encodings[m]
+			return m, nil
+		}
+	}
+	return nil, c.noModel(who, string(name))
+}
+
+func (c *call) noModel(who *auth.Caller, name string) *llm.Error {
+	var usable []string
+	if c.snap.Catalog != nil {
+		for _, m := range c.snap.Catalog.Models() {
+			if who.Key.Allows(m.Name) {
+				usable = append(usable, m.Name)
+			}
+		}
+	}
+	e := llm.Errorf(llm.KindNotFound, "model %.128q does not exist or is not for this key", name)
+	if near := llm.Nearest(name, usable); near != "" {
+		e.Message += "; did you mean " + near + "?"
+	}
+	e.Code = "model_not_found"
+	return e
+}
+
+// storm is the cheap look: a key that keeps being refused is refused again before anything is counted or decided.
+func (s *Server) storm(c *call, who *auth.Caller) *limit.Denial {
+	qps := c.snap.keyLimits(&who.Key, c.tier).QPS
+	if qps <= 0 || c.snap.StormPermille == 0 {
+		return nil
+	}
+	return s.p.Limiter.Storm(limit.ID{Kind: limit.Key, Scope: who.Key.ID}, limit.Scale(qps, c.snap.StormPermille))
+}
+
+// measure estimates the input and bounds the output. count_tokens produces nothing and is not run by the model: it
+// counts as a request and no more.
+func (s *Server) measure(c *call, m *upstream.Model) {
+	c.input, c.output, c.soft = 0, 0, false
+	if c.endpoint() == llm.CountTokens {
+		return
+	}
+	c.input = s.p.Counter.Estimate(c.enc, &c.head, c.body)
+	c.output, c.soft = s.p.Counter.OutputBound(&c.head, m.MaxOutputTokens)
+}
+
+// priceFor is the price to hold the request at. A model without one is free only for keys that pay for nothing.
+func priceFor(m *upstream.Model, who *auth.Caller) (llm.Price, error) {
+	switch {
+	case m.Priced && !m.Free:
+		return m.Price, nil
+	case m.Free || who.User.Unmetered && who.Key.MonthlyQuota == 0:
+		return llm.Price{}, nil
+	}
+	e := llm.Errorf(llm.KindInvalid, "model %q has no price and this key has a balance or a quota; ask the operator to set its price or to mark it free", m.Name)
+	e.Code, e.Fields = "price_not_configured", map[string]any{"model": m.Name}
+	return llm.Price{}, e
+}
+
+// decide asks the policy, and applies what it says about the output; a denial of the policy is returned as an error.
+func (s *Server) decide(c *call, price llm.Price) error {
+	if err := s.gatherFacts(c, price); err != nil {
+		return unavailable(err)
+	}
+	d := &c.decision
+	*d = policy.Decision{Tier: noTier}
+	s.p.Policy.Decide(&c.facts, d)
+	if d.Verdict == policy.Deny {
+		return policyError(d)
+	}
+	if d.Tier >= 0 {
+		c.tier = d.Tier
+	}
+	if d.OutputCap > 0 {
+		c.output = min(c.output, d.OutputCap)
+	}
+	return nil
+}
+
+func policyError(d *policy.Decision) *llm.Error {
+	e := &llm.Error{Kind: llm.KindPolicy, Message: d.Message, RetryAfterMS: int64(d.RetryAfterMS),
+		Fields: map[string]any{"policy": d.Module, "version": d.Version}}
+	if e.Message == "" {
+		e.Message = "the policy refuses this request"
+	}
+	if d.Status >= 400 && d.Status < 500 {
+		e.Status = d.Status
+	}
+	return e
+}
+
+func unavailable(err error) error {
+	var e *llm.Error
+	if errors.As(err, &e) && e.Kind == llm.KindUnavailable {
+		return err
+	}
+	return &llm.Error{Kind: llm.KindUnavailable, Message: "the ledger cannot record this request now; try again", Err: err}
+}
+
+// send carries the request to an upstream, with the client watched meanwhile.
+func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error) {
+	h := &c.ctx.Request.Header
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.attempts.res = res
+	c.request = upstream.Request{Head: &c.head, Body: c.body, Model: c.model, Granted: res.Granted(), RequestID: string(c.hex[:]),
+		Beta: h.Peek("Anthropic-Beta"), Version: h.Peek("Anthropic-Version"), Sim: h.Peek("X-Sim")}
+	c.watch.start(c.conn)
+	resp, err := s.p.Client.Do(ctx, c.snap.Catalog, &c.request, &c.attempts)
+	if err != nil {
+		return nil, c.lost(err)
+	}
+	c.live.Store(resp)
+	if c.gone() { // the watcher may have looked for resp just before it was there
+		resp.Cancel()
+	}
+	c.record.channel, c.record.first = resp.Channel.Name, resp.FirstByte-c.start
+	return resp, nil
+}
+
+// lost tells a client that left from an upstream that failed.
+func (c *call) lost(err error) error {
+	if c.gone() {
+		return errGone
+	}
+	return err
+}
+
+// acknowledged waits for a ledger entry; without it nothing may reach the client.
+func (s *Server) acknowledged(c *call, seq uint64) error {
+	if seq == 0 {
+		return nil
+	}
+	timeout := time.Duration(c.snap.SettleTimeoutMS) * time.Millisecond
+	if err := s.p.Ledger.Wait(context.Background(), seq, timeout); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// passOn relays an upstream's own refusal of the request. Nothing is owed for it.
+func (s *Server) passOn(c *call, res limit.Reservation, resp *upstream.Response) error {
+	body, err := resp.Body()
+	c.attempts.Refused(resp.Channel)
+	if err != nil {
+		return c.lost(err)
+	}
+	s.write(c, resp, body)
+	c.closeUpstream()
+	res.Answered(resp.Status)
+	return nil
+}
+
+// answer settles a whole answer and then writes it. An upstream that broke before the whole of it was here has given
+// the client nothing, so nothing is owed.
+func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response) error {
+	body, err := resp.Body()
+	if err != nil {
+		if err = c.lost(err); err != errGone {
+			c.attempts.Refused(resp.Channel)
+		}
+		return err
+	}
+	usage, reported := s.usageOf(c, body)
+	s.write(c, resp, body)
+	c.closeUpstream()
+	res.Answered(resp.Status)
+	c.record.settled(res.Commit(usage, reported), reported)
+	return s.acknowledged(c, c.record.seq)
+}
+
+// write puts the upstream's answer into ours.
+func (s *Server) write(c *call, resp *upstream.Response, body []byte) {
+	out := &c.ctx.Response
+	out.SetStatusCode(resp.Status)
+	out.Header.SetContentType(resp.ContentType)
+	out.SetBodyRaw(body)
+	c.record.status = resp.Status
+	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
+}
+
+// usageOf is the usage an answer reports, else the text it holds, counted.
+func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
+	if c.endpoint() == llm.CountTokens {
+		return llm.Usage{}, true
+	}
+	u, ok, texts := upstream.BufferedUsage(c.endpoint(), body)
+	if ok {
+		return u, true
+	}
+	u = llm.Usage{InputTokens: c.input}
+	for _, t := range texts {
+		raw := t.In(body)
+		if !t.Raw {
+			c.text = appendUnescaped(c.text[:0], raw)
+			raw = c.text
+		}
+		u.OutputTokens += s.p.Counter.Text(c.enc, raw)
+	}
+	return u, false
+}
+
+// saturate32 fits a count into the policy's 32-bit fields.
+func saturate32(n int) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }

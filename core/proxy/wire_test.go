@@ -1,0 +1,155 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/proxy"
+)
+
+// S10: 40 MB, announced, expected or chunked: 413 as JSON, and the client gets to read it.
+func TestS10LargeBodies(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{BodyBytes: 1 << 20} })
+	body := bytes.Repeat([]byte{'a'}, 40<<20)
+	for _, x := range []struct {
+		path string
+		how  func(*http.Request)
+	}{
+		{"/v1/chat/completions", func(*http.Request) {}},
+		{"/v1/messages", func(q *http.Request) { q.Header.Set("Expect", "100-continue") }},
+		{"/v1/chat/completions", func(q *http.Request) { q.ContentLength = -1 }},
+		{"/v1/messages", func(q *http.Request) { q.ContentLength = -1; q.Header.Set("Expect", "100-continue") }},
+	} {
+		req := r.request(x.path, "")
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		x.how(req)
+		tr := &http.Transport{ExpectContinueTimeout: time.Second}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatalf("%s: %v", x.path, err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		must(t, err)
+		_ = resp.Body.Close()
+		tr.CloseIdleConnections()
+		p := reply{resp.StatusCode, resp.Header, b, nil}
+		if f := p.want(t, 413).code(t, "request_too_large"); f["limit_bytes"] != float64(1<<20) {
+			t.Errorf("%v", f)
+		}
+		if strings.Contains(string(b), `"type":"error"`) != (x.path == "/v1/messages") {
+			t.Errorf("wrong dialect: %s", b)
+		}
+	}
+}
+
+// A body refused by Expect is never sent.
+func TestS10ExpectRefusedBeforeTheBody(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{BodyBytes: 1 << 20} })
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = io.WriteString(c, r.rawHead("/v1/chat/completions", "Expect: 100-continue\r\nContent-Length: 40000000\r\n\r\n"))
+	must(t, err)
+	must(t, c.SetReadDeadline(time.Now().Add(2*time.Second)))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must(t, err)
+	if resp.StatusCode != 413 || !resp.Close {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+}
+
+// Headers over the limit: 431 with the limit.
+func TestLargeHeaders(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{HeaderBytes: 4096} })
+	for path, anthropic := range map[string]bool{"/v1/chat/completions": false, "/v1/messages": true} {
+		raw := r.raw(r.rawHead(path, "X-Big: ", strings.Repeat("x", 20_000), "\r\n\r\n"))
+		if !strings.HasPrefix(raw, "HTTP/1.1 431 ") || !strings.Contains(raw, `"limit_bytes":4096`) || !strings.Contains(raw, "X-Request-Id: ") || strings.Contains(raw, `"type":"error"`) != anthropic {
+			t.Errorf("%s: %s", path, raw)
+		}
+	}
+}
+
+// S15: what two parsers could read differently is 400 in JSON, and the connection ends.
+func TestS15AmbiguousRequests(t *testing.T) {
+	r := newRig(t)
+	body := chat("gpt-4o", "")
+	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+	length := "Content-Length: " + itoa(len(body)) + "\r\n"
+	auth := "Authorization: Bearer " + r.token + "\r\n"
+	for name, request := range map[string]string{
+		"both framings":     r.rawHead("/v1/chat/completions", auth, length, "Transfer-Encoding: chunked\r\n\r\n", chunked),
+		"both, the other":   r.rawHead("/v1/chat/completions", auth, "Transfer-Encoding: chunked\r\n", length, "\r\n", chunked),
+		"folded header":     r.rawHead("/v1/chat/completions", "Authorization: Bearer\r\n ", r.token, "\r\n", length, "\r\n", body),
+		"two of one":        r.rawHead("/v1/chat/completions", auth, auth, length, "\r\n", body),
+		"two lengths":       r.rawHead("/v1/chat/completions", auth, length, length, "\r\n", body),
+		"negative length":   r.rawHead("/v1/chat/completions", auth, "Content-Length: -1\r\n\r\n"),
+		"unknown coding":    r.rawHead("/v1/chat/completions", auth, "Transfer-Encoding: gzip, chunked\r\n\r\n", chunked),
+		"space before ':'":  r.rawHead("/v1/chat/completions", "Authorization : Bearer ", r.token, "\r\n", length, "\r\n", body),
+		"a NUL in a header": r.rawHead("/v1/chat/completions", auth, "X-A: \x00\r\n", length, "\r\n", body),
+		"no host":           "POST /v1/chat/completions HTTP/1.1\r\n" + auth + length + "\r\n" + body,
+		"not HTTP":          "hello\r\n\r\n",
+		"a broken chunk":    r.rawHead("/v1/chat/completions", auth, "Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+	} {
+		raw := r.raw(request)
+		if !strings.HasPrefix(raw, "HTTP/1.1 400 ") || !strings.Contains(raw, `{"error":{"type":"invalid_request_error"`) || !strings.Contains(raw, "X-Request-Id: ") {
+			t.Errorf("%s: %.300s", name, raw)
+		}
+	}
+	if r.sim.Stats().Requests != 0 {
+		t.Error("something got through")
+	}
+	raw := r.raw(r.rawHead("/v1/chat/completions", auth, "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n", chunked))
+	if !strings.HasPrefix(raw, "HTTP/1.1 200 ") {
+		t.Errorf("a chunked body is fine: %.300s", raw)
+	}
+}
+
+// HTTP/1.0 has no chunks: a stream is refused before anything is spent, an answer in one piece is not.
+func TestHTTP10(t *testing.T) {
+	r := newRig(t)
+	for more, status := range map[string]string{"": "200 OK", `,"stream":true`: "505 "} {
+		body := chat("gpt-4o", more)
+		raw := r.raw(strings.Replace(r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body), "HTTP/1.1", "HTTP/1.0", 1))
+		if !strings.Contains(raw, status) || strings.Contains(raw, "chunked") {
+			t.Errorf("%q: %s", more, raw)
+		}
+	}
+}
+
+// A request that never arrives whole is told so.
+func TestSlowRequest(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{ReadTimeoutMS: 50} })
+	raw := r.raw(r.rawHead("/v1/chat/completions", "Content-Length: 100\r\n\r\n{"))
+	if !strings.HasPrefix(raw, "HTTP/1.1 408 ") || !strings.Contains(raw, "request_timeout") {
+		t.Errorf("%s", raw)
+	}
+}
+
+// Connections beyond the limit wait, and are served when there is room.
+func TestConnectionsWait(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{Connections: 1} })
+	first, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	_, err = io.WriteString(first, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+	must(t, err)
+	_, err = http.ReadResponse(bufio.NewReader(first), nil)
+	must(t, err)
+	second := make(chan string, 1)
+	go func() { second <- r.raw("GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") }()
+	select {
+	case <-second:
+		t.Error("the second connection did not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	_ = first.Close()
+	if raw := <-second; !strings.HasPrefix(raw, "HTTP/1.1 200 ") {
+		t.Errorf("%s", raw)
+	}
+}
