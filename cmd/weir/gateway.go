@@ -51,34 +51,37 @@ type gateway struct {
 
 // open builds a gateway and binds its listeners; nothing is accepted before start. On error everything that was
 // opened is closed again.
-func (a *app) open(ctx context.Context, cfg *config.Config, log *slog.Logger) (g *gateway, err error) {
-	g = &gateway{cfg: cfg, log: log, clock: a.clock, failed: make(chan error, 2)}
-	defer func() {
-		if err != nil {
-			_ = g.close(ctx)
-		}
-	}()
+func (a *app) open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gateway, error) {
+	g := &gateway{cfg: cfg, log: log, clock: a.clock, failed: make(chan error, 2)}
+	if err := g.build(ctx, a.random); err != nil {
+		_ = g.close(ctx)
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *gateway) build(ctx context.Context, random io.Reader) error {
+	seed, err := seedOf(g.cfg)
+	if err != nil {
+		return err
+	}
 	state, err := g.openLedger()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := g.openParts(a.random); err != nil {
-		return nil, err
+	if err := g.openParts(); err != nil {
+		return err
 	}
-	if err := g.openServers(a.random); err != nil {
-		return nil, err
+	if err := g.openServers(random); err != nil {
+		return err
 	}
 	if err := g.api.Restore(ctx, state); err != nil {
-		return nil, fmt.Errorf("restoring the data folder: %w", err)
-	}
-	seed, err := seedOf(cfg)
-	if err != nil {
-		return nil, err
+		return fmt.Errorf("restoring the data folder: %w", err)
 	}
 	if err := g.api.Seed(ctx, seed, false); err != nil {
-		return nil, fmt.Errorf("applying the configuration: %w", err)
+		return fmt.Errorf("applying the configuration: %w", err)
 	}
-	return g, g.listen()
+	return g.listen()
 }
 
 func (g *gateway) onClose(f func() error) { g.closers = append(g.closers, f) }
@@ -101,7 +104,7 @@ func (g *gateway) openLedger() (ledger.State, error) {
 	return state, nil
 }
 
-func (g *gateway) openParts(random io.Reader) error {
+func (g *gateway) openParts() error {
 	g.limiter = limit.New(g.cfg.LimitOptions(), g.clock, g.ledger)
 	g.onClose(func() error { g.limiter.Close(); return nil })
 	cache, err := cacheDir(g.cfg.Data)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -22,12 +21,14 @@ const testToken = "test-token-0123456789"
 // process is `weir serve` in a process of its own, which can be killed and started again on the same data.
 type process struct {
 	t      *testing.T
-	binary string
 	file   string
 	env    map[string]string
 	cmd    *exec.Cmd
-	stderr bytes.Buffer
+	stderr *console
 }
+
+// log is what the process has written to stderr.
+func (p *process) log() string { return p.stderr.stderr() }
 
 // serve writes a configuration for a simulated upstream that runs in the test, and starts a gateway process.
 func serve(t *testing.T, more string) *process {
@@ -39,7 +40,7 @@ func serve(t *testing.T, more string) *process {
 	s := (&console{}).app(nil).startSim(sim.Options{}, up)
 	t.Cleanup(func() { _ = s.stop() })
 	base, admin, dir := free(t), free(t), t.TempDir()
-	p := &process{t: t, binary: built(t), file: filepath.Join(dir, "weir.yaml"), env: map[string]string{
+	p := &process{t: t, file: filepath.Join(dir, "weir.yaml"), env: map[string]string{
 		"WEIR_URL": "http://" + base, "WEIR_ADMIN_URL": "http://" + admin, "WEIR_ADMIN_TOKEN": testToken, "DATA": filepath.Join(dir, "data")}}
 	write(t, p.file, fmt.Sprintf(`
 listen: {address: %q}
@@ -74,13 +75,13 @@ func free(t *testing.T) string {
 
 func (p *process) start() {
 	p.t.Helper()
-	p.cmd = exec.Command(p.binary, "serve", "-c", p.file)
-	p.cmd.Env = os.Environ()
+	p.cmd = exec.Command(os.Args[0], "serve", "-c", p.file)
+	p.cmd.Env = append(os.Environ(), asMain+"=1")
 	for name, value := range p.env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
 	}
-	p.stderr.Reset()
-	p.cmd.Stderr = &p.stderr
+	p.stderr = &console{}
+	p.cmd.Stderr = consoleWriter{p.stderr, &p.stderr.err}
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func (p *process) start() {
 		time.Sleep(25 * time.Millisecond)
 	}
 	p.kill()
-	p.t.Fatalf("the gateway is not ready after 30 s: %s", p.stderr.String())
+	p.t.Fatalf("the gateway is not ready after 30 s: %s", p.log())
 }
 
 // kill is kill -9: nothing in the process gets to run.

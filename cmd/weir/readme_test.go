@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -27,12 +26,12 @@ func readme(t *testing.T, word string) []string {
 	return blocks
 }
 
-// shell runs a block as a reader would paste it, in dir, with `go run ./cmd/weir` taken from a binary built once.
-func shell(t *testing.T, dir, binary, block string, env map[string]string) string {
+// shell runs a block as a reader would paste it, in dir, with this binary in the place of `go run ./cmd/weir`.
+func shell(t *testing.T, dir, block string, env map[string]string) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.ReplaceAll(block, "go run ./cmd/weir", binary))
+	c := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", strings.ReplaceAll(block, "go run ./cmd/weir", os.Args[0]))
 	c.Dir = dir
-	c.Env = os.Environ()
+	c.Env = append(os.Environ(), asMain+"=1")
 	for name, value := range env {
 		c.Env = append(c.Env, name+"="+value)
 	}
@@ -41,15 +40,6 @@ func shell(t *testing.T, dir, binary, block string, env map[string]string) strin
 		t.Fatalf("%v\n%s\n%s", err, block, out)
 	}
 	return string(out)
-}
-
-func built(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "weir")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return binary
 }
 
 // TestReadmeTour pastes the five-minute tour, block by block, and looks for what each promises.
@@ -66,9 +56,9 @@ func TestReadmeTour(t *testing.T) {
 	if len(blocks) != len(promises) {
 		t.Fatalf("the tour has %d blocks, the test knows %d", len(blocks), len(promises))
 	}
-	binary, env := built(t), demo(t)
+	env := demo(t)
 	for i, b := range blocks {
-		out := shell(t, ".", binary, b, env)
+		out := shell(t, ".", b, env)
 		for _, want := range promises[i] {
 			if !strings.Contains(out, want) {
 				t.Errorf("block %d does not show %q:\n%s\n%s", i+1, want, b, out)
@@ -83,7 +73,7 @@ func TestReadmeConfig(t *testing.T) {
 	if len(blocks) != 1 {
 		t.Fatalf("%d configuration blocks, want 1", len(blocks))
 	}
-	out := shell(t, t.TempDir(), built(t), blocks[0], map[string]string{"OPENAI_API_KEY": "sk-x"})
+	out := shell(t, t.TempDir(), blocks[0], map[string]string{"OPENAI_API_KEY": "sk-x"})
 	if !strings.Contains(out, "weir.yaml: ok") {
 		t.Errorf("config check said:\n%s", out)
 	}

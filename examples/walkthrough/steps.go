@@ -167,7 +167,7 @@ func (w *walk) paid() error {
 	}
 	var answer []byte
 	err = w.until("the channel has cooled down and answers", func() bool {
-		status, _, body, cerr := w.chat(`{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}],"max_tokens":64}`)
+		status, _, body, cerr := w.ask(`{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}],"max_tokens":64}`)
 		answer = body
 		return cerr == nil && status == 200
 	})

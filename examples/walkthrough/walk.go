@@ -82,6 +82,7 @@ func (w *walk) startGateway() error {
 listen: {address: %q}
 admin: {address: %q, token: "${WEIR_ADMIN_TOKEN}"}
 data: %q
+log: {level: error}
 channels:
   - {name: sim, provider: openai, base_url: "http://%s/v1", credential: sk-simulated}
 models:
@@ -150,8 +151,15 @@ func (w *walk) command(args ...string) (object, error) {
 	return o, json.Unmarshal(raw, &o)
 }
 
-// chat sends one chat request with the key.
+// chat sends one chat request with the key and shows what came back.
 func (w *walk) chat(body string) (status int, header http.Header, answer []byte, err error) {
+	status, header, answer, err = w.ask(body)
+	fmt.Fprintf(w.out, "   POST /v1/chat/completions %s\n   %d %.300s\n", body, status, strings.TrimSpace(string(answer)))
+	return status, header, answer, err
+}
+
+// ask is chat without a word.
+func (w *walk) ask(body string) (status int, header http.Header, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(w.ctx, "POST", "http://"+w.base+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return 0, nil, nil, err
@@ -164,7 +172,6 @@ func (w *walk) chat(body string) (status int, header http.Header, answer []byte,
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err = io.ReadAll(resp.Body)
-	fmt.Fprintf(w.out, "   POST /v1/chat/completions %s\n   %d %.300s\n", body, resp.StatusCode, strings.TrimSpace(string(answer)))
 	return resp.StatusCode, resp.Header, answer, err
 }
 

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const hello = `{"model":"gpt-4o-mini","max_tokens":16,"messages":[{"role":"user","content":"hello"}]}`
+
+// eventually polls what another process brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 600 {
+		if ok() {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Fatalf("waited 15 s in vain until %s", what)
+}
+
+func (p *process) status(key, body string) int {
+	p.t.Helper()
+	resp := p.post(key, body)
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// TestReload: a changed file takes effect without a restart, a broken one changes nothing, and SIGHUP reads it again.
+func TestReload(t *testing.T) {
+	p := serve(t, "")
+	key := p.key()
+	good, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.file, string(good)+"limits: {global: {tpm: 1}}\n")
+	eventually(t, "the global limit of the changed file refuses", func() bool { return p.status(key, hello) == http.StatusTooManyRequests })
+	write(t, p.file, string(good)+"limits: {globl: {tpm: 1}}\n")
+	eventually(t, "the broken file is reported", func() bool { return strings.Contains(p.log(), `unknown field \"globl\"`) })
+	if got := p.status(key, hello); got != http.StatusTooManyRequests {
+		t.Errorf("after a broken file: %d, want the old configuration's 429", got)
+	}
+	write(t, p.file, string(good))
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the limit is gone again", func() bool { return p.status(key, hello) == http.StatusOK })
+}
+
+// TestGracefulStop: SIGTERM lets an open stream end.
+func TestGracefulStop(t *testing.T) {
+	p := serve(t, `  medium: {target: "gpt-4o-mini+pace=20ms,out=40", price: {input_per_1m: 1.08, output_per_1m: 4.32}}`)
+	key := p.key()
+	resp := p.post(key, `{"model":"medium","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"hello"}]}`)
+	defer func() { _ = resp.Body.Close() }()
+	first := make([]byte, 10)
+	if _, err := io.ReadFull(resp.Body, first); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(rest), "[DONE]") {
+		t.Errorf("the stream ended with %v and %.80q", err, rest[max(len(rest)-80, 0):])
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("serve ended with %v: %s", err, p.log())
+	}
+	p.verify()
+}
+
+// TestRestartKeepsWhatTheAPIChanged: the file seeds, the API wins.
+func TestRestartKeepsWhatTheAPIChanged(t *testing.T) {
+	p := serve(t, "")
+	key := p.key("--tpm-limit", "5000", "--label", "tier=pro")
+	must(t, p.env, "model", "set", "gpt-4o-mini", "--tpm-limit", "1")
+	p.kill()
+	p.start()
+	if got := p.status(key, hello); got != http.StatusTooManyRequests {
+		t.Errorf("after the restart: %d; want 429, the model's limit was changed through the API", got)
+	}
+	k := p.object("key", "get", "1")
+	if k["tpmLimit"] != 5000.0 || k["labels"].(map[string]any)["tier"] != "pro" {
+		t.Errorf("the key came back as %v", k)
+	}
+}
+
+// TestSecondProcessOnTheSameData is refused in words.
+func TestSecondProcessOnTheSameData(t *testing.T) {
+	p := serve(t, "")
+	other := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, other, fmt.Sprintf("listen: {address: %q}\nadmin: {address: %q, token: %s}\ndata: %q\n", free(t), free(t), testToken, p.env["DATA"]))
+	_, stderr, code := weir(t, nil, "serve", "-c", other)
+	if code != exitFail || !strings.Contains(stderr, p.env["DATA"]) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestCommandsSayWhatTheyWant(t *testing.T) {
+	env := map[string]string{"WEIR_ADMIN_TOKEN": testToken, "WEIR_ADMIN_URL": "http://" + free(t)}
+	bad := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, bad, "lsiten: {}\n")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"serv"}, exitUsage, `unknown command "serv"`},
+		{[]string{"serve", "extra"}, exitUsage, "no argument"},
+		{[]string{"serve", "-c", bad}, exitFail, `weir.yaml:1:1: unknown field "lsiten"; did you mean "listen"?`},
+		{[]string{"serve", "-c", "/nowhere.yaml"}, exitFail, "/nowhere.yaml"},
+		{[]string{"config", "check", "-c", bad}, exitFail, "did you mean"},
+		{[]string{"attack", "--total", "x", "--key", "k"}, exitUsage, "--total"},
+		{[]string{"attack"}, exitUsage, "--key"},
+		{[]string{"attack", "--key", "k", "--base", "nowhere"}, exitUsage, "http://127.0.0.1:3000"},
+		{[]string{"org", "list"}, exitFail, "is it running?"},
+		{[]string{"org", "get"}, exitUsage, "takes ID"},
+		{[]string{"user", "balance", "1", "--delta", "1e3"}, exitUsage, "12.5"},
+		{[]string{"demo", "--admin-token", "short"}, exitUsage, "at least 16"},
+		{[]string{"upstream-sim", "--default", "latncy=1s"}, exitUsage, "latency"},
+		{[]string{"doctor", "-c", bad}, 2, ""},
+	} {
+		stdout, stderr, code := weir(t, env, c.args...)
+		if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") > 1 {
+			t.Errorf("weir %s: exit %d, %q %q; want %d and %q on one line", strings.Join(c.args, " "), code, stdout, stderr, c.code, c.want)
+		}
+	}
+	if _, stderr, code := weir(t, nil, "org", "list"); code != exitUsage || !strings.Contains(stderr, "WEIR_ADMIN_TOKEN") {
+		t.Errorf("without a token: exit %d, %s", code, stderr)
+	}
+}
+
+func TestVersionAndConfigAndDoctorAsJSON(t *testing.T) {
+	good := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, good, "admin: {token: "+testToken+"}\ndata: "+filepath.Join(t.TempDir(), "data")+"\n")
+	for _, args := range [][]string{{"version", "--json"}, {"config", "check", "-c", good, "--json"}, {"config", "schema"}} {
+		var o map[string]any
+		if out := must(t, nil, args...); json.Unmarshal([]byte(out), &o) != nil || len(o) == 0 {
+			t.Errorf("weir %s prints %s", strings.Join(args, " "), out)
+		}
+	}
+	if out := must(t, nil, "config", "show", "-c", good); strings.Contains(out, testToken) || !strings.Contains(out, "settle_timeout_ms: 5000") {
+		t.Errorf("config show prints %s", out)
+	}
+	out, _, code := weir(t, nil, "doctor", "-c", good, "--json")
+	var report struct{ Status string }
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 1 || report.Status != "warn" { // no channel: a warning
+		t.Errorf("doctor: exit %d, %v, %s", code, err, out)
+	}
+}
