@@ -1,2 +1,59 @@
 // Package limit answers "may it": windows, concurrency, balance and quota, held by one Reservation.
+//
+// The vocabulary of limiters is check, reserve, commit, release, inspect and peek. Here the request rate (QPS) is
+// checked, tokens (TPM) are reserved and then committed or released, and both happen in one step together with
+// concurrency and money: Claim -> Reservation | Denial. An error is neither: it says that a backend failed.
+//
+// # The invariants
+//
+//  1. All or nothing. A Reserve charges every meter of its claim or none. A refusal leaves no trace that time alone
+//     would not have left; there is no undo path, because nothing was done.
+//  2. Under the sliding rule no span of a second holds more requests, and no span of a minute more tokens, than the
+//     limit of the request that was let in last. With a burst b: limit x b in one window, limit x 10 in ten, counted
+//     from the first request that came with a burst.
+//  3. A hold lives in the slot of the window it was made in and ages with it. Settling adjusts that slot if it lives,
+//     else nothing. What exceeds the hold is charged to now, as soon as it is known.
+//  4. A reservation is settled exactly once. What it costs is decided by endings, from its progress, and by nothing else.
+//  5. Meters store usage; limits come with the request. Changing a limit neither forgets nor invents anything.
+//  6. An id has at most one living meter, and a meter is forgotten only when it is as good as fresh.
+//  7. The open table is empty when nobody is being served.
+//
+// # The operation
+//
+//	Reserve(claim):
+//	    for each dimension: find or make its meter; the same meter twice becomes one ask, the stricter of both
+//	    find the meters of the balance and of the quota
+//	    lock all meters, in the order of their creation           -- one mutex per dimension
+//	        if one is dead (swept): unlock, look up again
+//	        read the monotonic clock, once                        -- so all meters see the same instant
+//	        clamp an output that the body did not cap             -- to the smallest limit, to the balance
+//	        test all; if any refuses: unlock, answer with the first in the order of reporting
+//	        charge all, into a slot of the open table
+//	    unlock
+//	    append the hold to the journal; if it fails, take everything back and return the error
+//
+//	Commit | Release | panic | leak:
+//	    one CAS on (generation, state) of the slot: whoever wins settles, everybody else is inert
+//	    endings(progress) -> status, usage
+//	    append settle or void to the journal                      -- first, so that freed money is never ahead of its charge
+//	    for each meter: lock, adjust, unlock                      -- no atomicity is needed to give back
+//
+// Lock order: a slot of the open table (by its state), then index.mu, then meters by creation number, then table.mu.
+// The index is never asked while a meter is locked. No lock is held across I/O.
+//
+// # The design that was rejected
+//
+// Checking dimension after dimension, each with its own increment, and rolling back what was taken when a later one
+// refuses: the rollback is visible to others (a refused request spends their slots for a moment), it must be repeated
+// in every early return, and it is the part that peers of this gateway got wrong. One lock for everything was the
+// other way: as correct, but every key would wait for every other. Quota as numbers that are passed between hooks is
+// why there is a Reservation at all.
+//
+// # A second implementation
+//
+// Several machines share windows by putting the same step on a server. Such a Limiter keeps Claim, Denial and the
+// order of verdict as they are; keeps the open table and endings, since progress is local to the process that relays;
+// and replaces the three places that touch meters: step (find, lock, test, charge: one script over the claim's
+// asks), charge.endLocked and charge.postLocked (adjust a slot by its number: one command each). The context and the
+// error of Reserve are for it; Memory needs neither.
 package limit

@@ -119,8 +119,8 @@ type Denial struct {
 	ResetsAt            time.Time // AxisQuota
 }
 
-// Journal is where holds and settlements are recorded. Append enqueues and returns at once, without waiting for
-// the disk; the returned sequence is what a caller waits on. An error means that nothing was enqueued.
+// Journal is where holds and settlements are recorded. Append copies *e, enqueues and returns at once, without waiting
+// for the disk; the returned sequence is what a caller waits on. An error means that nothing was enqueued.
 // The ledger implements it.
 type Journal interface {
 	Append(e *llm.Entry) (seq uint64, err error)
@@ -128,7 +128,8 @@ type Journal interface {
 }
 
 // Limiter answers "may it" for every request. Memory is the implementation within one process; an error means that
-// a backend failed and nothing was held, a Denial that the limit said no.
+// a backend failed and nothing was held, a Denial that the limit said no. A Denial may live in the claim: it is valid
+// until the claim is used again.
 type Limiter interface {
 	Reserve(ctx context.Context, c *Claim) (Reservation, *Denial, error)
 	// Peek is a dry run of Reserve: it holds nothing.

@@ -160,10 +160,13 @@ func (m *Memory) lock(c *Claim) (time.Duration, error) {
 		}
 	}
 	now := m.clock.Mono()
-	s.grantLocked(c, max(c.Input, 0), max(c.Output, 0))
+	s.grantLocked(c, sane(c.Input), sane(c.Output))
 	c.Shadowed = s.shadowLocked(now, c.Shadowed[:0])
 	return now, nil
 }
+
+// sane bounds what one request can ask for, so that no sum of holds overflows: no model says four billion tokens.
+func sane(n llm.Tokens) llm.Tokens { return min(max(n, 0), 1<<32) }
 
 // check refuses a kind that is none: its meter would be one of money.
 func (d *Dim) check() error {

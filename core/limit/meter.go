@@ -71,6 +71,16 @@ type charge struct {
 	qpsRate int64
 }
 
+// beginLocked charges an ask for the first time: a request, one of concurrency, and the tokens.
+func (c *charge) beginLocked(now time.Duration, a *ask, layer uint8) {
+	mu := &a.m.mu
+	mu.open++
+	c.m, c.tpm, c.cost, c.layer, c.loose, c.total = a.m, a.tpm, a.cost, layer, a.loose, a.tokens
+	c.qps, c.qpsRate = mu.qps.charge(now, a.qps, 1, false), a.qps.rate
+	c.first = mu.tpm.charge(now, a.tpm, a.tokens, true)
+	c.last = post{}
+}
+
 // postLocked charges more tokens into the slot of now. What the previous slot got stays spent.
 func (c *charge) postLocked(now time.Duration, n int64) {
 	if n <= 0 {

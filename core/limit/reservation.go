@@ -32,7 +32,7 @@ func (h *hold) begin(c *Claim, now time.Duration) {
 	h.key, h.money = c.Caller.Key, c.Money
 	h.balance, h.quota, h.amount = s.balance, s.quota, 0
 	h.granted = s.output
-	h.progress = progress{input: max(c.Input, 0)}
+	h.progress = progress{input: sane(c.Input)}
 	h.covered = h.progress.input + s.output
 	h.channel, h.layer, h.n = "", 0, 0
 	h.began, h.touched, h.notedAt = now, now, now
@@ -232,7 +232,7 @@ func (r Reservation) Extend(_ context.Context, dims []Dim, output llm.Tokens) (*
 	if h.n+len(dims) > maxCharges {
 		return nil, fmt.Errorf("a reservation has at most %d dimensions, not %d", maxCharges, h.n+len(dims))
 	}
-	return h.owner.extend(h, dims, max(output, 0))
+	return h.owner.extend(h, dims, sane(output))
 }
 
 // Shrink drops the dimensions added by the last Extend: the attempt failed and its channel is free again. The

@@ -42,23 +42,22 @@ func (s *step) reset() { s.n, s.nlock, s.balance, s.quota = 0, 0, nil, nil }
 
 // want adds one dimension. The same meter twice is one ask with the strictest of both limits.
 func (s *step) want(m *meter, d *Dim, loose bool, rank uint8) {
-	a := ask{
-		m:           m,
-		qps:         m.mu.qps.boundOf(d.Effective.QPS, d.Base.QPS, d.Burst), // rules never change: no lock
-		tpm:         m.mu.tpm.boundOf(d.Effective.TPM, d.Base.TPM, d.Burst),
-		concurrency: d.Effective.Concurrency,
-		cost:        permille(d.Cost),
-		rank:        rank,
-		loose:       loose || d.CountOnly || d.Shadow,
-		shadow:      d.Shadow && !loose,
-	}
+	a := &s.asks[s.n] // written in place: copying asks about is a tenth of a Reserve
+	a.m = m
+	a.qps = m.mu.qps.boundOf(d.Effective.QPS, d.Base.QPS, d.Burst) // rules never change: no lock
+	a.tpm = m.mu.tpm.boundOf(d.Effective.TPM, d.Base.TPM, d.Burst)
+	a.concurrency = d.Effective.Concurrency
+	a.cost = permille(d.Cost)
+	a.rank = rank
+	a.loose = loose || d.CountOnly || d.Shadow
+	a.shadow = d.Shadow && !loose
+	a.held = 0
 	for i := range s.n {
 		if s.asks[i].m == m {
-			s.asks[i].merge(&a)
+			s.asks[i].merge(a)
 			return
 		}
 	}
-	s.asks[s.n] = a
 	s.n++
 	s.lockLater(m)
 }
@@ -247,9 +246,7 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 		if a.held > 0 {
 			h.charges[a.held-1].postLocked(now, a.tokens)
 		} else {
-			mu.open++
-			h.charges[h.n] = charge{m: a.m, tpm: a.tpm, cost: a.cost, layer: layer, loose: a.loose, total: a.tokens, qpsRate: a.qps.rate,
-				qps: mu.qps.charge(now, a.qps, 1, false), first: mu.tpm.charge(now, a.tpm, a.tokens, true)}
+			h.charges[h.n].beginLocked(now, a, layer)
 			h.n++
 		}
 		if !a.loose {
@@ -257,13 +254,16 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 			h.tokens.tighten(now, &mu.tpm, a.tpm)
 		}
 	}
-	for _, m := range [...]*meter{s.balance, s.quota} {
-		if m != nil {
-			m.mu.purse.held = llm.AddMicro(m.mu.purse.held, s.amount)
-			m.mu.touched = now
-		}
-	}
+	s.holdMoneyLocked(now, s.balance)
+	s.holdMoneyLocked(now, s.quota)
 	h.amount = llm.AddMicro(h.amount, s.amount)
+}
+
+func (s *step) holdMoneyLocked(now time.Duration, m *meter) {
+	if m != nil {
+		m.mu.purse.held = llm.AddMicro(m.mu.purse.held, s.amount)
+		m.mu.touched = now
+	}
 }
 
 // tighten keeps the rate with the least left.
