@@ -43,10 +43,10 @@ func (a *API) put(ctx context.Context, c *call, ch change, ans answer) error {
 	}
 	err := a.Ledger.Put(ctx, record, ch.docs, ch.credits)
 	var e *llm.Error
-	if err == nil || errors.As(err, &e) {
+	if err == nil || errors.As(err, &e) && e.Kind != llm.KindUnavailable {
 		return err
 	}
-	return &llm.Error{Kind: llm.KindUnavailable, Message: "the ledger did not take the change; nothing changed", Err: err}
+	return &llm.Error{Kind: llm.KindUnavailable, Message: "the ledger cannot write; nothing changed", Err: err}
 }
 
 // encode is JSON of a value of this package; nil stays nil.

@@ -25,7 +25,8 @@ var classes = map[llm.Kind]class{
 	llm.KindTimeout:      {http.StatusServiceUnavailable, "api_error", "unavailable"},
 }
 
-// fail writes an error. What nobody foresaw is logged and said to be internal, without its text.
+// fail writes an error, and logs one that is not the client's. What nobody foresaw is said to be internal, without
+// its text.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *llm.Error
 	known := errors.As(err, &e)
@@ -34,8 +35,10 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		c, known = classes[e.Kind]
 	}
 	if !known {
-		a.Log.Error("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		c, e = class{http.StatusInternalServerError, "api_error", "internal_error"}, llm.Errorf(llm.KindInternal, "internal error; the gateway's log has the cause")
+	}
+	if c.status >= http.StatusInternalServerError {
+		a.Log.Error("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	if e.Status != 0 {
 		c.status = e.Status

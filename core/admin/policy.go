@@ -41,7 +41,7 @@ type version struct {
 	Size    int             `json:"size"`
 	Cases   int             `json:"cases"`
 	Schema  json.RawMessage `json:"schema,omitempty"`
-	About   string          `json:"about,omitempty"`
+	About   json.RawMessage `json:"about,omitempty"`
 	AtMS    int64           `json:"atMs"`
 }
 
@@ -117,7 +117,7 @@ func checkPolicyName(s string) error {
 
 func versionView(v version, active bool) object {
 	return object{{"hash", v.Hash}, {"version", short(v.Hash)}, {"profile", v.Profile}, {"size", v.Size}, {"cases", v.Cases},
-		{"active", active}, {"uploadedAt", moment(v.AtMS)}, {"schema", v.Schema}, {"about", orNull(v.About)}}
+		{"active", active}, {"uploadedAt", moment(v.AtMS)}, {"schema", v.Schema}, {"about", v.About}}
 }
 
 // listPolicies shows one row per policy: the active version, else the newest.
@@ -185,6 +185,9 @@ func (a *API) uploadPolicy(c *call) (answer, error) {
 	if q.err != nil {
 		return answer{}, q.err
 	}
+	if ans, known, err := a.uploaded(name, contentHash(c.body), profile); known {
+		return ans, err
+	}
 	v, err := a.verify(c.Context(), name, c.body, profile)
 	if err != nil {
 		return answer{}, err
@@ -197,38 +200,67 @@ func (a *API) uploadPolicy(c *call) (answer, error) {
 	return a.storeModule(c, name, v)
 }
 
+// uploaded answers for bytes that are stored already.
+func (a *API) uploaded(name, hash, profile string) (answer, bool, error) {
+	r := a.rules.Load()
+	p, _ := r.policy(name)
+	v, err := p.find(hash)
+	switch {
+	case err != nil:
+		return answer{}, false, nil
+	case v.Profile != profile:
+		return answer{}, true, llm.Errorf(llm.KindConflict, "policy %q has these bytes already, with profile %s", name, v.Profile)
+	}
+	return ok(append(object{{"name", name}}, versionView(v, r.bound.serves(name, hash))...)), true, nil
+}
+
 // verify lets the host check and compile; the module waits there, inactive.
 func (a *API) verify(ctx context.Context, name string, wasm []byte, profile string) (version, error) {
 	m, err := a.Policy.Add(ctx, name, wasm, profile)
 	if err != nil {
 		return version{}, err
 	}
-	v := version{Hash: m.Hash, Profile: profile, Size: len(wasm), Cases: m.Cases, About: string(m.About), AtMS: a.Clock.Wall().UnixMilli()}
-	if v.Hash == "" {
-		sum := sha256.Sum256(wasm)
-		v.Hash = hex.EncodeToString(sum[:])
+	return version{Hash: m.Hash, Profile: profile, Size: len(wasm), Cases: m.Cases, Schema: jsonOrNil(m.Schema),
+		About: jsonOrNil(m.About), AtMS: a.Clock.Wall().UnixMilli()}, nil
+}
+
+func jsonOrNil(raw []byte) json.RawMessage {
+	if !json.Valid(raw) {
+		return nil
 	}
-	if json.Valid(m.Schema) {
-		v.Schema = m.Schema
-	}
-	return v, nil
+	return compact(raw)
+}
+
+// contentHash is what a module is known by.
+func contentHash(wasm []byte) string {
+	sum := sha256.Sum256(wasm)
+	return hex.EncodeToString(sum[:])
 }
 
 // storeModule keeps a verified version. REQUIRES: the turn.
 func (a *API) storeModule(c *call, name string, v version) (answer, error) {
+	if ans, known, err := a.uploaded(name, v.Hash, v.Profile); known {
+		return ans, err
+	}
 	r := a.rules.Load()
 	p, _ := r.policy(name)
-	if old, err := p.find(v.Hash); err == nil {
-		return ok(append(object{{"name", name}}, versionView(old, r.bound.serves(name, old.Hash))...)), nil
-	}
 	next, docs := a.grown(p, v, c.body)
 	ans := created(append(object{{"name", name}}, versionView(v, false)...))
 	if err := a.put(c.ctx, c, change{action: "policy.upload", target: "policy:" + name, after: ans.value, docs: docs}, ans); err != nil {
+		a.forget(c.ctx, name, v.Hash)
 		return answer{}, err
 	}
 	a.rules.Store(r.with(next))
+	for _, old := range p.Versions {
+		if _, err := next.find(old.Hash); err != nil {
+			a.forget(c.ctx, name, old.Hash)
+		}
+	}
 	return ans, nil
 }
+
+// forget lets the host drop a module that is not stored; that it never had it is as good.
+func (a *API) forget(ctx context.Context, name, hash string) { _ = a.Policy.Remove(ctx, name, hash) }
 
 // grown is a policy with one more version, and the documents that say so.
 func (a *API) grown(p policyDoc, v version, wasm []byte) (policyDoc, []ledger.Doc) {

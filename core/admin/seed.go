@@ -171,15 +171,13 @@ func (g *seeding) seedPolicy(ctx context.Context, p SeedPolicy) error {
 	if err := checkPolicyName(p.Name); err != nil {
 		return err
 	}
-	sum := sha256.Sum256(wasm)
-	hash := hex.EncodeToString(sum[:])
+	hash := contentHash(wasm)
 	stored, _ := g.rules.policy(p.Name)
 	if _, err := stored.find(hash); err != nil {
 		v, err := g.a.verify(ctx, p.Name, wasm, cmp.Or(p.Profile, "small"))
 		if err != nil {
 			return err
 		}
-		hash = v.Hash
 		next, docs := g.a.grown(stored, v, wasm)
 		g.rules = g.rules.with(next)
 		for _, d := range docs {
