@@ -7,9 +7,12 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-// The wire form of an entry, version 1: version, kind, a mask of the fields that are not zero (4 bytes), then
-// those fields in the order of coder.fields: numbers as zig-zag varints, strings with their length before them.
-// One walk over the fields both writes and reads, so that the two cannot disagree.
+// The wire form of an entry, version 1: version, kind, a mask of the fields that differ from a base entry (4
+// bytes), then those fields in the order of coder.fields: numbers as zig-zag varints of the difference, strings
+// whole with their length before them. One walk over the fields both writes and reads, so that the two cannot
+// disagree. Alone, an entry's base is the empty one; in a chunk it is the one before of the same kind, which is why a
+// request takes some 70 bytes there and not 200: neighbours share models, prices, periods, and most of the
+// digits of their numbers and times.
 //
 // A chunk is: version, first sequence, number of entries, start of the tail, then the entries. An ending is
 // followed by the reserve it ends, so that a usage record is read in one place.
@@ -29,71 +32,82 @@ var (
 // coder walks the fields of an entry in one direction: writing to buf, or reading from its start.
 type coder struct {
 	buf     []byte
+	base    *llm.Entry
 	mask    uint32
 	bit     uint32
 	reading bool
 	err     error
 }
 
+// bases are the entries that the next ones of a chunk are told as differences from: by kind, and at 0 the reserve
+// that goes with an ending.
+type bases [llm.EntryCredit + 1]llm.Entry
+
 // appendEntry appends the wire form of e to b.
-func appendEntry(b []byte, e *llm.Entry) []byte {
+func appendEntry(b []byte, e, base *llm.Entry) []byte {
 	at := len(b)
-	c := coder{buf: append(b, codecVersion, byte(e.Kind), 0, 0, 0, 0), bit: 1}
+	c := coder{buf: append(b, codecVersion, byte(e.Kind), 0, 0, 0, 0), bit: 1, base: base}
 	c.fields(e)
 	binary.LittleEndian.PutUint32(c.buf[at+2:], c.mask)
 	return c.buf
 }
 
-// readEntry decodes one entry from the start of b and gives what follows it. It never panics.
-func readEntry(b []byte, e *llm.Entry) (rest []byte, err error) {
+// readEntry decodes one entry from the start of b and gives what follows it. It never panics. The base is chosen by
+// the kind that is read.
+func readEntry(b []byte, e *llm.Entry, base func(llm.EntryKind) *llm.Entry) (rest []byte, err error) {
 	if len(b) < entryHead {
 		return nil, errShort
 	}
 	if b[0] != codecVersion {
 		return nil, errVersion
 	}
-	*e = llm.Entry{Kind: llm.EntryKind(b[1])}
-	if e.Kind < llm.EntryReserve || e.Kind > llm.EntryCredit {
+	kind := llm.EntryKind(b[1])
+	if kind < llm.EntryReserve || kind > llm.EntryCredit {
 		return nil, errMalform
 	}
-	c := coder{buf: b[entryHead:], mask: binary.LittleEndian.Uint32(b[2:]), bit: 1, reading: true}
+	c := coder{buf: b[entryHead:], mask: binary.LittleEndian.Uint32(b[2:]), bit: 1, reading: true, base: base(kind)}
 	c.fields(e)
+	e.Kind = kind
 	if c.err == nil && c.mask >= c.bit {
 		c.err = errVersion // a field this version does not know
 	}
 	return c.buf, c.err
 }
 
+// alone is the base of an entry that stands by itself.
+func alone(llm.EntryKind) *llm.Entry { return &llm.Entry{} }
+
 // fields is the order of the wire. New fields go to the end.
 func (c *coder) fields(e *llm.Entry) {
-	flag(c, &e.Stream)
-	flag(c, &e.Estimated)
-	flag(c, &e.Billed)
-	number(c, &e.Endpoint)
-	number(c, &e.Status)
-	number(c, &e.ID)
-	number(c, &e.RequestID)
-	number(c, &e.AtMS)
-	number(c, &e.OrgID)
-	number(c, &e.UserID)
-	number(c, &e.KeyID)
-	number(c, &e.Label)
-	text(c, &e.Model)
-	text(c, &e.Channel)
-	number(c, &e.Price.Input)
-	number(c, &e.Price.CachedInput)
-	number(c, &e.Price.CacheWrite)
-	number(c, &e.Price.Output)
-	number(c, &e.Price.Request)
-	number(c, &e.Held)
-	number(c, &e.Cost)
-	number(c, &e.Usage.InputTokens)
-	number(c, &e.Usage.CachedInputTokens)
-	number(c, &e.Usage.CacheWriteTokens)
-	number(c, &e.Usage.OutputTokens)
-	number(c, &e.HTTPStatus)
-	number(c, &e.LatencyMS)
-	number(c, &e.FirstMS)
+	b := c.base
+	flag(c, &e.Stream, b.Stream)
+	flag(c, &e.Estimated, b.Estimated)
+	flag(c, &e.Billed, b.Billed)
+	number(c, &e.Endpoint, b.Endpoint)
+	number(c, &e.Status, b.Status)
+	number(c, &e.ID, b.ID)
+	number(c, &e.RequestID, b.RequestID)
+	number(c, &e.AtMS, b.AtMS)
+	number(c, &e.OrgID, b.OrgID)
+	number(c, &e.UserID, b.UserID)
+	number(c, &e.KeyID, b.KeyID)
+	number(c, &e.Label, b.Label)
+	text(c, &e.Model, b.Model)
+	text(c, &e.Channel, b.Channel)
+	number(c, &e.Price.Input, b.Price.Input)
+	number(c, &e.Price.CachedInput, b.Price.CachedInput)
+	number(c, &e.Price.CacheWrite, b.Price.CacheWrite)
+	number(c, &e.Price.Output, b.Price.Output)
+	number(c, &e.Price.Request, b.Price.Request)
+	number(c, &e.Held, b.Held)
+	number(c, &e.Cost, b.Cost)
+	number(c, &e.Usage.InputTokens, b.Usage.InputTokens)
+	number(c, &e.Usage.CachedInputTokens, b.Usage.CachedInputTokens)
+	number(c, &e.Usage.CacheWriteTokens, b.Usage.CacheWriteTokens)
+	number(c, &e.Usage.OutputTokens, b.Usage.OutputTokens)
+	number(c, &e.HTTPStatus, b.HTTPStatus)
+	number(c, &e.LatencyMS, b.LatencyMS)
+	number(c, &e.FirstMS, b.FirstMS)
 }
 
 // present moves to the next field and reports whether it is to be read.
@@ -112,38 +126,41 @@ func (c *coder) mark(set bool) bool {
 	return set
 }
 
-func flag(c *coder, p *bool) {
+func flag(c *coder, p *bool, base bool) {
 	if c.reading {
-		*p = c.present()
+		*p = c.present() != base
 	} else {
-		c.mark(*p)
+		c.mark(*p != base)
 	}
 }
 
-func number[T ~uint8 | ~int32 | ~int64 | ~uint64](c *coder, p *T) {
+// number codes the difference from base. It wraps around at the ends of int64 on the way there and back.
+func number[T ~uint8 | ~int32 | ~int64 | ~uint64](c *coder, p *T, base T) {
 	if !c.reading {
-		if c.mark(*p != 0) {
-			c.buf = binary.AppendVarint(c.buf, int64(*p))
+		if c.mark(*p != base) {
+			c.buf = binary.AppendVarint(c.buf, int64(*p)-int64(base))
 		}
 		return
 	}
+	*p = base
 	if !c.present() {
 		return
 	}
-	v := c.varint()
+	v := int64(base) + c.varint()
 	if *p = T(v); int64(*p) != v {
 		c.err = errMalform
 	}
 }
 
-func text(c *coder, p *string) {
+func text(c *coder, p *string, base string) {
 	if !c.reading {
-		if c.mark(*p != "") {
+		if c.mark(*p != base) {
 			s := (*p)[:min(len(*p), maxString)]
 			c.buf = append(binary.AppendVarint(c.buf, int64(len(s))), s...)
 		}
 		return
 	}
+	*p = base
 	if !c.present() {
 		return
 	}
@@ -197,32 +214,40 @@ func readChunkHead(b []byte) (h chunkHead, rest []byte, err error) {
 	return h, b, nil
 }
 
-// appendPair appends an entry and, for an ending, the reserve it ends.
-func appendPair(b []byte, e, reserve *llm.Entry) []byte {
-	b = appendEntry(b, e)
+// appendPair appends an entry of a chunk and, for an ending, the reserve it ends.
+func appendPair(b []byte, e, reserve *llm.Entry, last *bases) []byte {
+	b = appendEntry(b, e, &last[e.Kind])
+	last[e.Kind] = *e
 	if ends(e.Kind) {
-		b = appendEntry(b, reserve)
+		b = appendEntry(b, reserve, &last[0])
+		last[0] = *reserve
 	}
 	return b
 }
 
-// readChunk decodes a chunk and visits its entries in order; reserve is set for endings. The entries are reused
-// between visits.
+// readChunk decodes a chunk and visits its entries in order; reserve is set for endings. The entries are valid only
+// during the visit.
 func readChunk(b []byte, visit func(i int, e, reserve *llm.Entry) error) (chunkHead, error) {
 	h, b, err := readChunkHead(b)
 	if err != nil {
 		return h, err
 	}
+	var last bases
+	own := func(k llm.EntryKind) *llm.Entry { return &last[k] }
+	ended := func(llm.EntryKind) *llm.Entry { return &last[0] }
 	var e, r llm.Entry
 	for i := range h.count {
-		if b, err = readEntry(b, &e); err != nil {
+		if b, err = readEntry(b, &e, own); err != nil {
 			return h, err
 		}
+		last[e.Kind] = e
 		reserve := &r
 		if !ends(e.Kind) {
 			reserve = nil
-		} else if b, err = readEntry(b, reserve); err != nil {
+		} else if b, err = readEntry(b, reserve, ended); err != nil {
 			return h, err
+		} else {
+			last[0] = r
 		}
 		if err = visit(int(i), &e, reserve); err != nil {
 			return h, err

@@ -14,8 +14,8 @@ const (
 	maxDocs     = 256
 	maxDocBytes = 64 << 20
 	maxCredits  = 256
-	bigDoc      = 64 << 10  // a document from here on does not count against maxSmall
-	maxSmall    = 256 << 10 // bytes of the other documents, the audit line and the answer together
+	bigDoc      = 48 << 10  // a document from here on does not count against maxSmall
+	maxSmall    = 128 << 10 // bytes of the other documents, the audit line and the answer together
 
 	docLive      = 1
 	docTombstone = 0

@@ -122,7 +122,7 @@ func TestPutRefuses(t *testing.T) {
 		{name: "NUL", docs: []ledger.Doc{{"k\x00", "1", nil}}},
 		{name: "long id", docs: []ledger.Doc{{"key", strings.Repeat("x", 1000), nil}}},
 		{name: "many", docs: many},
-		{name: "much", docs: []ledger.Doc{{"a", "1", make([]byte, 60_000)}, {"a", "2", make([]byte, 60_000)}, {"a", "3", make([]byte, 60_000)}, {"a", "4", make([]byte, 60_000)}, {"a", "5", make([]byte, 60_000)}}},
+		{name: "much", docs: []ledger.Doc{{"a", "1", make([]byte, 40_000)}, {"a", "2", make([]byte, 40_000)}, {"a", "3", make([]byte, 40_000)}, {"a", "4", make([]byte, 40_000)}, {"a", "5", make([]byte, 40_000)}}},
 		{name: "long key", change: ledger.Change{Idempotency: strings.Repeat("x", 1000)}},
 		{name: "not a credit", credits: []llm.Entry{{Kind: llm.EntrySettle}}},
 	} {

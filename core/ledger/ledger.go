@@ -88,7 +88,7 @@ const (
 	DefaultQueueEntries    = 16_384
 
 	groupEntries   = 256      // entries of one write
-	groupBytes     = 64 << 10 // encoded bytes of one write, about
+	groupBytes     = 32 << 10 // encoded bytes of one write, about
 	tailEntries    = 8_192    // how far back a restart reads the log
 	syncEvery      = 100 * time.Millisecond
 	idempotencyTTL = 24 * time.Hour

@@ -36,6 +36,7 @@ type statement struct{ id, chunk uint64 }
 type group struct {
 	outcome []error // per item; nil: written
 	body    []byte  // entries of the chunk
+	last    bases
 	head    chunkHead
 	batch   []Write
 	said    []statement
@@ -173,7 +174,7 @@ func (o *owner) enter(e *llm.Entry) error {
 	if err != nil {
 		return err
 	}
-	g.body = appendPair(g.body, e, reserve)
+	g.body = appendPair(g.body, e, reserve, &g.last)
 	g.head.count++
 	switch {
 	case ends(e.Kind):
@@ -277,7 +278,7 @@ func (g *group) reset() {
 	clear(g.batch)
 	g.outcome, g.body, g.batch = g.outcome[:0], g.body[:0], g.batch[:0]
 	g.said, g.adopted, g.saved = g.said[:0], g.adopted[:0], g.saved[:0]
-	g.passed, g.changes = 0, 0
+	g.passed, g.changes, g.last = 0, 0, bases{}
 	clear(g.seconds)
 	clear(g.numbers)
 	clear(g.olds)
@@ -393,17 +394,17 @@ var errNotOpen = errors.New("not the form of an open reservation")
 // appendOpen is the stored form of an open reservation.
 func appendOpen(b []byte, r *open) []byte {
 	progress := llm.Entry{Kind: llm.EntryProgress, ID: r.reserve.ID, Usage: llm.Usage{OutputTokens: r.output}}
-	return appendEntry(appendEntry(b, &r.reserve), &progress)
+	return appendEntry(appendEntry(b, &r.reserve, &llm.Entry{}), &progress, &llm.Entry{})
 }
 
 func readOpen(b []byte) (*open, error) {
 	r := &open{saved: true}
-	rest, err := readEntry(b, &r.reserve)
+	rest, err := readEntry(b, &r.reserve, alone)
 	if err != nil {
 		return nil, err
 	}
 	var p llm.Entry
-	if rest, err = readEntry(rest, &p); err != nil {
+	if rest, err = readEntry(rest, &p, alone); err != nil {
 		return nil, err
 	}
 	if len(rest) != 0 || r.reserve.Kind != llm.EntryReserve || p.Kind != llm.EntryProgress {

@@ -41,9 +41,9 @@ import (
 
 // Sizes. A batch may come to 15 % of the table, without the values that go to the value log.
 const (
-	tableBytes    = 4 << 20
-	valueLogBytes = 128 << 20 // one file; also the largest value
-	bigValue      = 128 << 10 // values from here on go to the value log
+	tableBytes    = 2 << 20
+	valueLogBytes = 80 << 20 // one file; also the largest value
+	bigValue      = 48 << 10 // values from here on go to the value log
 )
 
 // Store is a folder of Badger's. Safe for concurrent use.
@@ -78,6 +78,7 @@ func settings(dir string, log *slog.Logger) badger.Options {
 		WithDetectConflicts(false). // one writer
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(tableBytes).
+		WithBaseTableSize(tableBytes / 2).
 		WithNumMemtables(2).
 		WithNumCompactors(2).
 		WithNumGoroutines(1).

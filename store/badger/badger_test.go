@@ -81,12 +81,12 @@ func TestBatchTooLarge(t *testing.T) {
 	defer s.Close()
 	var b []ledger.Write
 	for i := range 100 {
-		b = append(b, ledger.Write{Key: []byte{'k', byte(i)}, Value: make([]byte, 100<<10)})
+		b = append(b, ledger.Write{Key: []byte{'k', byte(i)}, Value: make([]byte, 40<<10)})
 	}
 	err := s.Apply(b, false)
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Kind != llm.KindTooLarge {
-		t.Fatalf("10 MB of small values: %v", err)
+		t.Fatalf("4 MB of small values: %v", err)
 	}
 	if _, ok, _ := s.Get(b[0].Key); ok {
 		t.Fatal("a refused batch left something")

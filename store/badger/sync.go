@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -28,22 +29,27 @@ func (s *Store) syncLogsLocked() error {
 }
 
 // logsLocked names the log files from the newest one that was synced before on. Names are probed one by one, because
-// the folder may hold thousands of tables.
+// the folder may hold thousands of tables; when the trail is lost, as logs came and went since, the folder is read.
 func (s *Store) logsLocked() ([]string, error) {
 	if s.mu.synced == "" {
 		return s.allLogs()
 	}
-	var logs []string
-	name := s.mu.synced
-	for {
-		logs = append(logs, name)
-		name = logAfter(name)
-		if _, err := os.Lstat(filepath.Join(s.dir, name)); errors.Is(err, fs.ErrNotExist) {
-			return logs, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("syncing the store: %w", err)
-		}
+	logs := []string{s.mu.synced}
+	for s.exists(logAfter(logs[len(logs)-1])) {
+		logs = append(logs, logAfter(logs[len(logs)-1]))
 	}
+	if !s.exists(logs[len(logs)-1]) { // the newest log is never deleted, so this is not it
+		return s.allLogs()
+	}
+	return logs, nil
+}
+
+func (s *Store) exists(name string) bool {
+	if name == "" {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(s.dir, name))
+	return err == nil
 }
 
 func (s *Store) allLogs() ([]string, error) {
@@ -63,9 +69,12 @@ func (s *Store) allLogs() ([]string, error) {
 	return logs, nil
 }
 
+// logAfter is the name that Badger gives to the log after this one.
 func logAfter(name string) string {
-	var n int
-	fmt.Sscanf(name, "%d", &n)
+	n, err := strconv.Atoi(strings.TrimSuffix(name, logSuffix))
+	if err != nil {
+		return ""
+	}
 	return fmt.Sprintf("%05d%s", n+1, logSuffix)
 }
 
