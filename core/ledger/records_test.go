@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -170,6 +171,7 @@ func TestVerifyNames(t *testing.T) {
 		{"chunk", ledger.Write{Key: n('l', 0, 0, 0, 0, 0, 0, 0, 2), Value: n(1, 2)}, "ends too early"},
 		{"chunk gone", ledger.Write{Key: n('l', 0, 0, 0, 0, 0, 0, 0, 2)}, "from entry 1 to entry 3"},
 		{"open", ledger.Write{Key: n('o', 0, 0, 0, 0, 0, 0, 0, 1), Value: n(7)}, "key \"o"},
+		{"time key", ledger.Write{Key: n('t', 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 1), Value: n(1)}, "time index"},
 		{"audit line gone", ledger.Write{Key: n('a', 0, 0, 0, 0, 0, 0, 0, 2)}, "line 1 is followed by line 3"},
 		{"audit line", ledger.Write{Key: n('a', 0, 0, 0, 0, 0, 0, 0, 2), Value: n(1)}, "ends too early"},
 	} {
@@ -271,4 +273,35 @@ func count(t *testing.T, r *rig, prefix byte) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Verify sees one moment of a ledger that goes on.
+func TestVerifyWhileRunning(t *testing.T) {
+	r := fresh(t)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				e := r.hold(1)
+				r.append(e)
+				if err := r.wait(r.append(r.settle(e.ID, 1))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		if report, err := r.Verify(); err != nil || len(report.Problems) > 0 {
+			t.Errorf("%v %q", err, report.Problems)
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
 }

@@ -9,34 +9,66 @@ import (
 // maxProblems bounds a report; a damaged store has one cause and many consequences.
 const maxProblems = 100
 
-// verifier re-adds the books from the first entry and compares.
+// verifier re-adds the books from the first entry and compares. It sees the keys in their order, so that the log
+// comes before the totals that follow from it.
 type verifier struct {
-	store  Store
 	books  *books
 	next   uint64 // sequence the next chunk must start at
+	chain  auditHead
+	times  uint64 // fingerprint of the time keys that the log asks for, less those that are there
+	users  map[uint64]bool
+	quotas map[quotaID]bool
 	report Report
 	more   int
 }
 
-// Verify re-adds every account from the first entry and checks the audit chain. The store must be at rest. The
-// error is of reading; what does not add up is in Report.Problems.
+// Verify re-adds every account from the first entry and checks the audit chain, in one pass over one snapshot of the
+// store, which may be in use. The error is of reading; what does not add up is in Report.Problems.
 func Verify(store Store) (Report, error) {
-	v := &verifier{store: store, books: newBooks(nil), next: 1}
-	for _, step := range []func() error{v.log, v.users, v.quotas, v.opens, v.audit} {
-		if err := step(); err != nil {
-			return v.report, err
-		}
+	v := &verifier{books: newBooks(nil), next: 1, users: map[uint64]bool{}, quotas: map[quotaID]bool{}}
+	visits := map[byte]func(key, value []byte) error{
+		keyAudit: v.audit, keyLog: v.chunk, keyOpen: v.open, keyQuota: v.quota, keyTime: v.time, keyUser: v.user,
 	}
-	for _, a := range v.books.users {
+	err := store.Scan(nil, nil, false, func(k, value []byte) bool {
+		if visit := visits[k[0]]; visit != nil {
+			if err := visit(k, value); err != nil {
+				v.problem("key %q: %v", k, err)
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return v.report, err
+	}
+	return v.sum(), nil
+}
+
+// Verify is the package's Verify for the ledger that is running.
+func (l *Ledger) Verify() (Report, error) { return Verify(l.store) }
+
+// sum finds the totals that are missing and completes the report.
+func (v *verifier) sum() Report {
+	for id, a := range v.books.users {
+		if !v.users[id] && (a.credits != 0 || a.posted != 0) {
+			v.problem("user %d: no stored totals, the log adds up to credits %d and posted %d", id, a.credits, a.posted)
+		}
 		v.report.Credits += a.credits
 		v.report.Posted += a.posted
 		v.report.Held += a.held
+	}
+	for id, want := range v.books.quotas {
+		if !v.quotas[id] && want != 0 {
+			v.problem("key %d, period %d: no stored use, the log adds up to %d", id.key, id.label, want)
+		}
+	}
+	if v.times != 0 {
+		v.problem("the time index does not name the chunks of the log: usage records are missing from lists")
 	}
 	v.report.Open = len(v.books.opens)
 	if v.more > 0 {
 		v.report.Problems = append(v.report.Problems, fmt.Sprintf("and %d more", v.more))
 	}
-	return v.report, nil
+	return v.report
 }
 
 func (v *verifier) problem(format string, args ...any) {
@@ -47,33 +79,46 @@ func (v *verifier) problem(format string, args ...any) {
 	v.report.Problems = append(v.report.Problems, fmt.Sprintf(format, args...))
 }
 
-// each visits a prefix; what visit returns is a problem, not an error.
-func (v *verifier) each(prefix byte, visit func(key, value []byte) error) error {
-	return v.store.Scan([]byte{prefix}, nil, false, func(k, value []byte) bool {
-		if err := visit(k, value); err != nil {
-			v.problem("key %q: %v", k, err)
+// chunk folds one chunk of the log.
+func (v *verifier) chunk(k, value []byte) error {
+	first, _ := keyNum(k, 0)
+	if first != v.next {
+		v.problem("the log goes from entry %d to entry %d", v.next-1, first)
+	}
+	seconds := map[uint64]bool{}
+	h, err := readChunk(value, func(i int, e, reserve *llm.Entry) error {
+		v.entry(first+uint64(i), e, reserve)
+		if reserve != nil {
+			seconds[second(e.AtMS)] = true
 		}
-		return true
+		return nil
 	})
+	if h.first != first {
+		v.problem("chunk %d says that it starts at entry %d", first, h.first)
+	}
+	for s := range seconds {
+		v.times += fingerprint(s, first)
+	}
+	v.next = first + max(h.count, 1)
+	return err
 }
 
-// log folds every chunk.
-func (v *verifier) log() error {
-	return v.each(keyLog, func(k, value []byte) error {
-		first, _ := keyNum(k, 0)
-		if first != v.next {
-			v.problem("the log goes from entry %d to entry %d", v.next-1, first)
-		}
-		h, err := readChunk(value, func(i int, e, reserve *llm.Entry) error {
-			v.entry(first+uint64(i), e, reserve)
-			return nil
-		})
-		if h.first != first {
-			v.problem("chunk %d says that it starts at entry %d", first, h.first)
-		}
-		v.next = first + max(h.count, 1)
-		return err
-	})
+// fingerprint mixes two numbers into one, so that the sum over a set tells the set (MurmurHash3's finalizer).
+func fingerprint(a, b uint64) uint64 {
+	x := a*0x9e3779b97f4a7c15 ^ b
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+func (v *verifier) time(k, _ []byte) error {
+	s, ok := keyNum(k, 0)
+	chunk, ok2 := keyNum(k, 1)
+	if !ok || !ok2 {
+		return errShort
+	}
+	v.times -= fingerprint(s, chunk)
+	return nil
 }
 
 func (v *verifier) entry(seq uint64, e, reserve *llm.Entry) {
@@ -90,75 +135,57 @@ func (v *verifier) entry(seq uint64, e, reserve *llm.Entry) {
 	}
 }
 
-func (v *verifier) users() error {
-	seen := map[uint64]bool{}
-	err := v.each(keyUser, func(k, value []byte) error {
-		id, a, err := readUser(k, value)
-		seen[id] = true
-		want := v.books.user(id)
-		if err == nil && (a.credits != want.credits || a.posted != want.posted) {
-			v.problem("user %d: stored credits %d and posted %d, the log adds up to %d and %d", id, a.credits, a.posted, want.credits, want.posted)
-		}
+func (v *verifier) user(k, value []byte) error {
+	id, a, err := readUser(k, value)
+	if err != nil {
 		return err
-	})
-	for id, want := range v.books.users {
-		if !seen[id] && (want.credits != 0 || want.posted != 0) {
-			v.problem("user %d: no stored totals, the log adds up to credits %d and posted %d", id, want.credits, want.posted)
-		}
 	}
-	return err
+	v.users[id] = true
+	if want := v.books.user(id); a.credits != want.credits || a.posted != want.posted {
+		v.problem("user %d: stored credits %d and posted %d, the log adds up to %d and %d", id, a.credits, a.posted, want.credits, want.posted)
+	}
+	return nil
 }
 
-func (v *verifier) quotas() error {
-	seen := map[quotaID]bool{}
-	err := v.each(keyQuota, func(k, value []byte) error {
-		id, used, err := readQuota(k, value)
-		seen[id] = true
-		if want := v.books.quota(id); err == nil && used != want {
-			v.problem("key %d, period %d: stored use %d, the log adds up to %d", id.key, id.label, used, want)
-		}
+func (v *verifier) quota(k, value []byte) error {
+	id, used, err := readQuota(k, value)
+	if err != nil {
 		return err
-	})
-	for id, want := range v.books.quotas {
-		if !seen[id] && want != 0 {
-			v.problem("key %d, period %d: no stored use, the log adds up to %d", id.key, id.label, want)
-		}
 	}
-	return err
+	v.quotas[id] = true
+	if want := v.books.quota(id); used != want {
+		v.problem("key %d, period %d: stored use %d, the log adds up to %d", id.key, id.label, used, want)
+	}
+	return nil
 }
 
-// opens compares the reservations that are saved apart with the log's.
-func (v *verifier) opens() error {
-	return v.each(keyOpen, func(k, value []byte) error {
-		r, err := readOpen(value)
-		if err != nil {
-			return err
-		}
-		if want := v.books.find(r.reserve.ID); want == nil || want.reserve != r.reserve || r.output > want.output {
-			v.problem("reservation %d is saved as open, and the log does not say so", r.reserve.ID)
-		}
-		return nil
-	})
+// open compares a reservation that is saved apart with the log's.
+func (v *verifier) open(_, value []byte) error {
+	r, err := readOpen(value)
+	if err != nil {
+		return err
+	}
+	if want := v.books.find(r.reserve.ID); want == nil || want.reserve != r.reserve || r.output > want.output {
+		v.problem("reservation %d is saved as open, and the log does not say so", r.reserve.ID)
+	}
+	return nil
 }
 
-// audit recomputes the chain.
-func (v *verifier) audit() error {
-	var head auditHead
-	return v.each(keyAudit, func(k, value []byte) error {
-		a, err := readAudit(value)
-		if err != nil {
-			return err
-		}
-		switch {
-		case a.Seq != head.seq+1:
-			v.problem("audit: line %d is followed by line %d", head.seq, a.Seq)
-		case a.Prev != head.hash:
-			v.problem("audit: line %d does not follow from line %d", a.Seq, head.seq)
-		}
-		if a.sum() != a.Hash {
-			v.problem("audit: line %d was changed", a.Seq)
-		}
-		head = auditHead{a.Seq, a.Hash}
-		return nil
-	})
+// audit checks that a line follows from the one before and is what was written.
+func (v *verifier) audit(_, value []byte) error {
+	a, err := readAudit(value)
+	if err != nil {
+		return err
+	}
+	switch {
+	case a.Seq != v.chain.seq+1:
+		v.problem("audit: line %d is followed by line %d", v.chain.seq, a.Seq)
+	case a.Prev != v.chain.hash:
+		v.problem("audit: line %d does not follow from line %d", a.Seq, v.chain.seq)
+	}
+	if a.sum() != a.Hash {
+		v.problem("audit: line %d was changed", a.Seq)
+	}
+	v.chain = auditHead{a.Seq, a.Hash}
+	return nil
 }
