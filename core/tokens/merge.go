@@ -2,73 +2,72 @@ package tokens
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 )
 
 // findHalves works out, in order of rank, which two tokens each token is merged from, and enters that merge. The
-// last merge that makes a token is always the same one: inside its bytes merging runs as it would alone. A token that
-// no valid pair makes is never the result of merging, and counts only where it is a whole piece.
-func (v *vocab) findHalves() {
+// last merge that makes a token is always the same one: inside its bytes merging runs as it would alone.
+func (v *vocab) findHalves() error {
 	v.halves = make([][2]uint32, v.count())
-	v.mBits = tableBits(v.count())
-	v.merges = make([]uint32, 1<<v.mBits)
+	v.merges, v.mergeShift = make([]uint32, tableSize(v.count())), tableShift(v.count())
+	v.mergeBits = make([]uint64, len(v.merges)*4/64)
 	for id := range uint32(v.count()) {
 		t := v.token(id)
-		v.halves[id] = [2]uint32{id, id}
 		if len(t) == 1 {
+			v.halves[id] = [2]uint32{id, id}
 			continue
 		}
-		if left, right, ok := v.halvesOf(t, id); ok {
-			v.halves[id] = [2]uint32{left, right}
-			v.addMerge(left, right, id)
-		} else {
-			v.halves[id] = [2]uint32{id | unmerged, id | unmerged}
+		left, right, ok := v.halvesOf(t, id)
+		if !ok {
+			return fmt.Errorf("token %d (%q) is not the merge of two earlier ones", id, t)
 		}
+		v.halves[id] = [2]uint32{left, right}
+		v.addMerge(left, right, id)
 	}
+	return nil
 }
 
 func (v *vocab) halvesOf(t []byte, id uint32) (left, right uint32, ok bool) {
-	left, n := v.match(t, len(t)-1)
-	for {
-		if left < id {
-			right = v.find(t[n:])
-			if right < id && v.merged(right) && v.validPair(left, right) {
-				return left, right, true
-			}
-		}
-		if n == 1 {
-			return 0, 0, false
-		}
+	for n := len(t); n > 1; {
 		left, n = v.match(t, n-1)
+		if left >= id {
+			continue
+		}
+		if right = v.find(t[n:]); right < id && v.validPair(left, right) {
+			return left, right, true
+		}
 	}
+	return 0, 0, false
 }
-
-// merged reports that merging can make the token.
-func (v *vocab) merged(id uint32) bool { return v.halves[id][0]&unmerged == 0 }
 
 func mergeHash(left, right uint32) uint64 { return (uint64(left)<<18 | uint64(right)) * mix1 }
 
 func (v *vocab) addMerge(left, right, id uint32) {
 	h := mergeHash(left, right)
-	slot := h >> (64 - v.mBits)
+	slot := h >> v.mergeShift
 	for v.merges[slot] != 0 {
-		slot = (slot + 1) & (1<<v.mBits - 1)
+		slot = (slot + 1) & uint64(len(v.merges)-1)
 	}
-	v.merges[slot] = uint32(h)>>18<<18 | (id + 1)
+	v.merges[slot] = tagOf(h) | (id + 1)
+	bit := h >> (v.mergeShift - 2)
+	v.mergeBits[bit/64] |= 1 << (bit % 64)
 }
 
 // merge is the token that left and right become, or none.
 func (v *vocab) merge(left, right uint32) uint32 {
 	h := mergeHash(left, right)
-	for slot := h >> (64 - v.mBits); ; slot = (slot + 1) & (1<<v.mBits - 1) {
-		s := v.merges[slot]
+	bit := h >> (v.mergeShift - 2)
+	if v.mergeBits[bit/64]&(1<<(bit%64)) == 0 {
+		return none
+	}
+	for slot := h >> v.mergeShift; ; slot++ {
+		s := v.merges[slot&uint64(len(v.merges)-1)]
 		if s == 0 {
 			return none
 		}
-		if (s^uint32(h))>>18 == 0 {
-			if id := s&idMask - 1; v.halves[id] == [2]uint32{left, right} {
-				return id
-			}
+		if s&^idMask == tagOf(h) && v.halves[s&idMask-1] == [2]uint32{left, right} {
+			return s&idMask - 1
 		}
 	}
 }
@@ -105,22 +104,21 @@ func (v *vocab) validPair(left, right uint32) bool {
 // match is the longest token that merging can make and that t begins with, of at most n bytes (n >= 1).
 func (v *vocab) match(t []byte, n int) (id uint32, size int) {
 	key := loadKey(t)
+	lens := v.beginnings[hash3(key)]
 	if n > shortKey {
-		if lens := v.longLens[hash8(key)]; lens != 0 {
-			if id, size := v.matchLong(t, min(n, maxToken), lens); id != none {
+		if lens&goesOn != 0 {
+			if id, size := v.matchLong(t, min(n, maxToken), v.longLens[hash8(key)]); id != none {
 				return id, size
 			}
 		}
 		n = shortKey
 	}
-	if n > 2 {
-		for lens := v.shortLens[hash3(key)] & (1<<n - 1); lens != 0; {
-			size := bits.Len8(lens)
-			if id := v.findShort(key&keyMask[size], size); id != none && v.merged(id) {
-				return id, size
-			}
-			lens &^= 1 << (size - 1)
+	for lens &= (1<<n - 1) &^ goesOn; lens != 0; {
+		size := bits.Len8(lens)
+		if id := v.findShort(key&keyMask[size], size); id != none {
+			return id, size
 		}
+		lens &^= 1 << (size - 1)
 	}
 	if n > 1 {
 		if id := v.two[uint16(key)]; id != none {
@@ -133,7 +131,7 @@ func (v *vocab) match(t []byte, n int) (id uint32, size int) {
 func (v *vocab) matchLong(t []byte, n int, lens uint32) (uint32, int) {
 	if lens>>longSteps != 0 {
 		for size := n; size > shortKey+longSteps; size-- {
-			if id := v.findLong(t[:size]); id != none && v.merged(id) {
+			if id := v.findLong(t[:size]); id != none {
 				return id, size
 			}
 		}
@@ -143,7 +141,7 @@ func (v *vocab) matchLong(t []byte, n int, lens uint32) (uint32, int) {
 	}
 	for lens &^= 1 << longSteps; lens != 0; {
 		step := bits.Len32(lens)
-		if id := v.findLong(t[:shortKey+step]); id != none && v.merged(id) {
+		if id := v.findLong(t[:shortKey+step]); id != none {
 			return id, shortKey + step
 		}
 		lens &^= 1 << (step - 1)

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -125,7 +126,7 @@ func randomRune(r *rand.Rand) string {
 }
 
 func TestEqualOnCorpora(t *testing.T) {
-	for name, text := range corpora(30_000) {
+	for name, text := range corpora(12_000) {
 		t.Run(name, func(t *testing.T) { compare(t, text) })
 	}
 }
@@ -142,4 +143,15 @@ func TestEqualOnRandomStrings(t *testing.T) {
 			return
 		}
 	}
+}
+
+func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+func FuzzEqual(f *testing.F) {
+	for _, s := range []string{"hello world", "don't 'S 'ſ", "a\u0301b", " \n\t x", "12345", "漢字ABC", "!!\n//", "<|endoftext|>", "\xff\xfe"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		compare(t, s[:min(len(s), 400)])
+	})
 }

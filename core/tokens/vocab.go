@@ -23,38 +23,34 @@ const (
 	shortKey  = 8         // bytes of a token that fit the short table's key
 	none      = 1<<18 - 1 // no token; ids have 18 bits
 	idMask    = 1<<18 - 1
-	tagMask   = 1<<14 - 1
-	unmerged  = 1 << 30 // marks a token that merging never makes: it counts only as a whole piece
-	longSteps = 31      // lengths 9..39 have a bit each in longLens; all longer ones share the last
+	longSteps = 31 // lengths 9..39 have a bit each in longLens; all longer ones share the last
+	goesOn    = 1  // in beginnings: a token of more than 8 bytes begins so
 )
 
-// vocab is one encoding's tables; immutable once loaded.
+// vocab is one encoding's tables; immutable once loaded. The tables that are asked most often without success are the
+// smallest, so that they stay in a core's own cache.
 type vocab struct {
 	classes *classTable
 	o200k   bool // which of the two patterns cuts text into pieces
 
-	short     []shortSlot // tokens of up to 8 bytes by their bytes; open addressing
-	shortBits uint
-	long      []uint64 // longer tokens: hash tag << 32 | id + 1; open addressing
-	longBits  uint
-
 	bytes  []byte      // all tokens end to end, in order of id
 	offs   []uint32    // where each begins in bytes
+	keys   []uint64    // tokens of up to 8 bytes as tagged keys, else 0
 	halves [][2]uint32 // the two tokens each was merged from; itself twice for a single byte
-	merges []uint32    // (left, right) -> token: tag << 18 | id + 1; open addressing, verified by halves
-	mBits  uint
 
-	one       [1 << 8]uint32  // the token of each byte
-	two       [1 << 16]uint32 // the token of two bytes, or none
-	shortLens [1 << 16]uint8  // by hash of 3 bytes: which lengths 3..8 some token with such a beginning has
-	longLens  [1 << 16]uint32 // by hash of 8 bytes: which lengths 9.. likewise
-}
+	// Open addressing. A slot is tag << 18 | id + 1, verified by keys, bytes and halves.
+	short      []uint32
+	shortShift uint
+	long       []uint64 // here the tag has 32 bits
+	longShift  uint
+	merges     []uint32
+	mergeShift uint
+	mergeBits  []uint64 // one bit per hash of a pair that merges: answers nine of ten misses
 
-// shortSlot holds a token's bytes, little endian, its length (0: empty slot) and its id.
-type shortSlot struct {
-	key uint64
-	len uint32
-	id  uint32
+	one        [1 << 8]uint32  // the token of each byte
+	two        [1 << 16]uint32 // the token of two bytes, or none
+	beginnings [1 << 17]uint8  // by hash of 3 bytes: bit n-1 for a token of n = 3..8 bytes that begins so; goesOn
+	longLens   [1 << 16]uint32 // by hash of 8 bytes: bit n-9 for a token of n = 9.. bytes that begins so
 }
 
 var keyMask = [shortKey + 1]uint64{0, 1<<8 - 1, 1<<16 - 1, 1<<24 - 1, 1<<32 - 1, 1<<40 - 1, 1<<48 - 1, 1<<56 - 1, 1<<64 - 1}
@@ -74,7 +70,9 @@ func loadVocab(name string) (*vocab, error) {
 		return nil, fmt.Errorf("tokens: vocabulary %s: %w", name, err)
 	}
 	v.index()
-	v.findHalves()
+	if err := v.findHalves(); err != nil {
+		return nil, fmt.Errorf("tokens: vocabulary %s: %w", name, err)
+	}
 	return v, nil
 }
 
@@ -97,8 +95,9 @@ func (v *vocab) parse(file []byte) error {
 		if v.bytes, err = base64.StdEncoding.AppendDecode(v.bytes, text); err != nil {
 			return fmt.Errorf("line %d: %w", len(v.offs), err)
 		}
-		if n := len(v.bytes) - int(v.offs[len(v.offs)-1]); n < 1 || n > maxToken {
-			return fmt.Errorf("line %d: a token of %d bytes; expected 1 to %d", len(v.offs), n, maxToken)
+		t := v.bytes[v.offs[len(v.offs)-1]:]
+		if len(t) < 1 || len(t) > maxToken || len(t) == shortKey && t[shortKey-1] < shortKey {
+			return fmt.Errorf("line %d: %q is not a token of 1 to %d bytes", len(v.offs), t, maxToken)
 		}
 		v.offs = append(v.offs, uint32(len(v.bytes)))
 	}
@@ -123,52 +122,72 @@ func (v *vocab) index() {
 			shorts++
 		}
 	}
-	v.shortBits = tableBits(shorts)
-	v.short = make([]shortSlot, 1<<v.shortBits)
-	v.longBits = tableBits(v.count() - shorts)
-	v.long = make([]uint64, 1<<v.longBits)
+	v.keys = make([]uint64, v.count())
+	v.short, v.shortShift = make([]uint32, tableSize(shorts)), tableShift(shorts)
+	v.long, v.longShift = make([]uint64, tableSize(v.count()-shorts)), tableShift(v.count()-shorts)
 	for i := range v.two {
 		v.two[i] = none
 	}
 	for id := range uint32(v.count()) {
-		t := v.token(id)
-		if len(t) > shortKey {
+		if t := v.token(id); len(t) > shortKey {
 			v.addLong(t, id)
-			continue
+		} else {
+			v.addShort(t, id)
 		}
-		v.addShort(t, id)
 	}
 }
 
-// tableBits makes open addressing at most three quarters full.
-func tableBits(n int) uint { return uint(bits.Len(uint(n + n/3))) }
+// tableSize makes open addressing at most three quarters full; tableShift makes an index of a 64-bit hash.
+func tableSize(n int) int { return 1 << bits.Len(uint(n+n/3)) }
+
+func tableShift(n int) uint { return uint(64 - bits.Len(uint(n+n/3))) }
 
 func (v *vocab) addShort(t []byte, id uint32) {
 	key := loadKey(t)
-	slot := key * mix1 >> (64 - v.shortBits)
-	for v.short[slot].len != 0 {
-		slot = (slot + 1) & (1<<v.shortBits - 1)
+	v.keys[id] = tagged(key, len(t))
+	h := v.keys[id] * mix1
+	slot := h >> v.shortShift
+	for v.short[slot] != 0 {
+		slot = (slot + 1) & uint64(len(v.short)-1)
 	}
-	v.short[slot] = shortSlot{key, uint32(len(t)), id}
+	v.short[slot] = tagOf(h) | (id + 1)
 	switch len(t) {
 	case 1:
 		v.one[t[0]] = id
 	case 2:
 		v.two[key] = id
 	default:
-		v.shortLens[hash3(key)] |= 1 << (len(t) - 1)
+		v.beginnings[hash3(key)] |= 1 << (len(t) - 1)
 	}
 }
 
 func (v *vocab) addLong(t []byte, id uint32) {
 	h := hashLong(t)
-	slot := h >> (64 - v.longBits)
+	slot := h >> v.longShift
 	for v.long[slot] != 0 {
-		slot = (slot + 1) & (1<<v.longBits - 1)
+		slot = (slot + 1) & uint64(len(v.long)-1)
 	}
 	v.long[slot] = h<<32 | uint64(id+1)
-	v.longLens[hash8(binary.LittleEndian.Uint64(t))] |= 1 << min(len(t)-shortKey-1, longSteps)
+	key := binary.LittleEndian.Uint64(t)
+	v.beginnings[hash3(key)] |= goesOn
+	v.longLens[hash8(key)] |= 1 << min(len(t)-shortKey-1, longSteps)
 }
+
+// tagged tells keys of different lengths apart by putting the length into the byte that only eight bytes fill. Eight
+// bytes that end in a small control character could be taken for that; neither vocabulary has such a token, so they get
+// a key that no token has.
+func tagged(key uint64, n int) uint64 {
+	if n < shortKey {
+		return key | uint64(n)<<56
+	}
+	if key>>56 < shortKey {
+		return 0
+	}
+	return key
+}
+
+// tagOf is the part of a hash that a slot keeps beside the id.
+func tagOf(h uint64) uint32 { return uint32(h) &^ idMask }
 
 // loadKey packs up to 8 bytes.
 func loadKey(t []byte) uint64 {
@@ -182,7 +201,7 @@ func loadKey(t []byte) uint64 {
 	return key
 }
 
-func hash3(key uint64) uint64 { return (key & (1<<24 - 1)) * mix1 >> 48 }
+func hash3(key uint64) uint64 { return (key & (1<<24 - 1)) * mix1 >> 47 }
 
 func hash8(key uint64) uint64 { return key * mix2 >> 48 }
 
@@ -204,13 +223,15 @@ func hashLong(t []byte) uint64 {
 
 // findShort looks a token of n <= 8 bytes up by its key.
 func (v *vocab) findShort(key uint64, n int) uint32 {
-	for slot := key * mix1 >> (64 - v.shortBits); ; slot = (slot + 1) & (1<<v.shortBits - 1) {
-		s := &v.short[slot]
-		if s.key == key && s.len == uint32(n) {
-			return s.id
-		}
-		if s.len == 0 {
+	key = tagged(key, n)
+	h := key * mix1
+	for slot := h >> v.shortShift; ; slot++ {
+		s := v.short[slot&uint64(len(v.short)-1)]
+		if s == 0 {
 			return none
+		}
+		if s&^idMask == tagOf(h) && v.keys[s&idMask-1] == key {
+			return s&idMask - 1
 		}
 	}
 }
@@ -218,8 +239,8 @@ func (v *vocab) findShort(key uint64, n int) uint32 {
 // findLong looks a token of more than 8 bytes up.
 func (v *vocab) findLong(t []byte) uint32 {
 	h := hashLong(t)
-	for slot := h >> (64 - v.longBits); ; slot = (slot + 1) & (1<<v.longBits - 1) {
-		s := v.long[slot]
+	for slot := h >> v.longShift; ; slot++ {
+		s := v.long[slot&uint64(len(v.long)-1)]
 		if s == 0 {
 			return none
 		}
