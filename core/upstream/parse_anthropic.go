@@ -54,8 +54,11 @@ func (p *Parser) readMessages(c *cursor) {
 	switch string(kind) {
 	case "message_stop":
 		p.ev.Terminal = true
+		p.tally.settle()
 	case "message_delta":
-		p.tally.final = p.tally.final || p.ev.HasUsage
+		if p.ev.HasUsage && p.stopped {
+			p.tally.settle()
+		}
 	case "error":
 		p.ev.Error = true
 	}
@@ -91,6 +94,9 @@ func (p *Parser) block(c *cursor) {
 		switch string(name) {
 		case "text", "thinking", "partial_json", "name":
 			p.text(c)
+		case "stop_reason":
+			p.stopped = p.stopped || c.peek() == '"'
+			c.skip()
 		case "input":
 			if v := c.value(); p.whole && !c.bad {
 				p.raws = append(p.raws, v)

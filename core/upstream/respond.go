@@ -38,6 +38,7 @@ func (r *Response) Body() ([]byte, error) {
 		size = min(r.frame.left, limit, 1<<20) // what a peer announces is not yet there
 	}
 	body := make([]byte, 0, size+1)
+	r.heed()
 	for r.err == nil {
 		if len(body) == cap(body) {
 			body = append(body, 0)[:len(body)]
@@ -144,6 +145,16 @@ func (r *Response) broken(err error) error {
 	return r.err
 }
 
+// heed ends the answer when it was cut, whatever may still be buffered of it.
+func (r *Response) heed() {
+	if r.err == nil {
+		if cut := r.wasCut(r.ctx); cut != nil {
+			r.err = cut
+			r.discard()
+		}
+	}
+}
+
 // fail ends the answer badly: the connection is closed. A cut takes precedence over whatever it looked like.
 func (r *Response) fail(e *llm.Error, cause error) {
 	e.Err = cause
@@ -184,6 +195,7 @@ func (r *Response) discard() {
 func (r *Response) Next() ([]byte, error) {
 	ev := &r.events
 	ev.shift()
+	r.heed()
 	for {
 		for r.err == nil && r.conn.r < r.conn.w {
 			n, _ := r.decode(ev.room())

@@ -134,7 +134,7 @@ func smooth(members []member) []uint16 {
 		divisor = gcd(divisor, m.Weight)
 	}
 	if sum/divisor > maxTurns {
-		divisor = max(sum/maxTurns, 1)
+		divisor = (sum + maxTurns - 1) / maxTurns
 	}
 	sum = 0
 	for i := range weights {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"slices"
@@ -84,21 +85,38 @@ func (o *outgoing) editCaps() {
 	}
 	each := max(int64(o.req.Granted)/int64(max(head.Choices, 1)), 1)
 	var digits [20]byte
-	value := strconv.AppendInt(digits[:0], each, 10)
+	value := string(strconv.AppendInt(digits[:0], each, 10))
+	given := false
 	for _, at := range head.Caps {
-		if given := at.In(o.req.Body); !atMost(given, each) {
-			o.replace(int(at.Off), int(at.End), string(value))
+		n, number := plainDigits(at.In(o.req.Body))
+		given = given || number
+		if number && n > each {
+			o.replace(int(at.Off), int(at.End), value)
 		}
 	}
-	if len(head.Caps) == 0 {
-		o.replace(int(head.Insert), int(head.Insert), `"`, name, `":`, string(value), `,`)
+	if given {
+		return
 	}
+	for _, at := range head.Caps { // all null
+		if string(memberName(o.req.Body, at)) == name {
+			o.replace(int(at.Off), int(at.End), value)
+			return
+		}
+	}
+	o.replace(int(head.Insert), int(head.Insert), `"`, name, `":`, value, `,`)
 }
 
-// atMost reports that a JSON integer is not above n. Anything else than plain digits (null) is.
-func atMost(given []byte, n int64) bool {
-	v, err := strconv.ParseInt(string(given), 10, 64)
-	return err == nil && v >= 0 && v <= n
+// plainDigits reads a JSON integer; not ok for anything else.
+func plainDigits(b []byte) (n int64, ok bool) {
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	return n, err == nil && n >= 0
+}
+
+// memberName is the name before a value. ScanHead accepts known names without escapes only, so it has none.
+func memberName(body []byte, value llm.Span) []byte {
+	before := body[:value.Off]
+	before = before[:max(bytes.LastIndexByte(before, '"'), 0)]
+	return before[bytes.LastIndexByte(before, '"')+1:]
 }
 
 // capMember is the name under which an endpoint takes a cap on its output; empty: it has none. OpenAI's reasoning models
@@ -127,38 +145,21 @@ func (o *outgoing) editUsage() {
 	if !head.Stream || head.Endpoint != llm.Chat && head.Endpoint != llm.Completions || head.IncludeUsage == llm.True {
 		return
 	}
-	if head.StreamOptions.Empty() {
+	at := head.StreamOptions
+	options := at.In(o.req.Body)
+	switch {
+	case !head.UsageValue.Empty():
+		o.replace(int(head.UsageValue.Off), int(head.UsageValue.End), "true")
+	case at.Empty():
 		o.replace(int(head.Insert), int(head.Insert), `"stream_options":{"include_usage":true},`)
-		return
+	case options[0] != '{': // null
+		o.replace(int(at.Off), int(at.End), `{"include_usage":true}`)
+	case len(bytes.TrimSpace(options[1:len(options)-1])) == 0:
+		o.replace(int(at.Off)+1, int(at.Off)+1, `"include_usage":true`)
+	default:
+		o.replace(int(at.Off)+1, int(at.Off)+1, `"include_usage":true,`)
 	}
-	off := int(head.StreamOptions.Off)
-	options := head.StreamOptions.In(o.req.Body)
-	c := cursor{b: options}
-	if !c.enter('{') { // null
-		o.replace(off, off+len(options), `{"include_usage":true}`)
-		return
-	}
-	inside, members := c.i, false
-	for {
-		name, ok := c.key()
-		if !ok {
-			break
-		}
-		members = true
-		value := c.value()
-		if unescaped(name) == "include_usage" {
-			o.replace(off+c.i-len(value), off+c.i, "true")
-			return
-		}
-	}
-	comma := ""
-	if members {
-		comma = ","
-	}
-	o.replace(off+inside, off+inside, `"include_usage":true`, comma)
 }
-
-func unescaped(name []byte) string { return string(Unescape(nil, name)) }
 
 // send writes the request. What it has not written when it fails, the peer cannot have read.
 func (o *outgoing) send(w io.Writer, l *lane) error {

@@ -186,13 +186,15 @@ func (e *events) free() {
 // Parser walks the events of a stream in one dialect and endpoint; it keeps usage merged over events. It is for one
 // goroutine, and can be reused after Reset.
 type Parser struct {
-	ep     llm.Endpoint
-	ev     Event
-	joined []byte   // data of several lines
-	deltas [][]byte // backing of ev.Deltas
-	tally  tally
-	whole  bool     // a buffered answer is read: tool inputs count
-	raws   [][]byte // those inputs, JSON as it stands
+	ep      llm.Endpoint
+	ev      Event
+	joined  []byte   // data of several lines
+	deltas  [][]byte // backing of ev.Deltas
+	tally   tally
+	stopped bool // a finish or stop reason was given
+	shape   shape
+	whole   bool     // a buffered answer is read: tool inputs count
+	raws    [][]byte // those inputs, JSON as it stands
 }
 
 // NewParser makes a parser.
@@ -200,7 +202,7 @@ func NewParser(ep llm.Endpoint) *Parser { return &Parser{ep: ep} }
 
 // Reset makes p as new, for another stream, keeping its buffers.
 func (p *Parser) Reset(ep llm.Endpoint) {
-	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0]}
+	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0], shape: shape{p.shape.before[:0], p.shape.after[:0]}}
 }
 
 // Parse splits raw (whole events) and visits each. It allocates nothing per event. Data that is not JSON is visited
@@ -267,7 +269,20 @@ func (p *Parser) finish(raw []byte, visit func(e *Event)) {
 
 // read makes sense of the event's data.
 func (p *Parser) read() {
-	was := p.tally
+	if text, ok := p.shape.match(p.ev.Data); ok {
+		p.delta(text)
+	} else if !p.walk() {
+		return
+	}
+	p.ev.Usage = p.tally.usage()
+	if p.ev.Deltas = p.deltas; len(p.deltas) > 0 {
+		p.ev.Delta = p.deltas[0]
+	}
+}
+
+// walk reads the data as JSON; false when it is none.
+func (p *Parser) walk() bool {
+	was, wasStopped := p.tally, p.stopped
 	c := cursor{b: p.ev.Data}
 	switch p.ep {
 	case llm.Messages, llm.CountTokens:
@@ -278,14 +293,46 @@ func (p *Parser) read() {
 		p.readChat(&c)
 	}
 	if c.bad {
-		p.tally = was
+		p.tally, p.stopped = was, wasStopped
 		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data}
+		return false
+	}
+	if e := &p.ev; len(p.deltas) == 1 && p.stopped == wasStopped && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
+		p.shape.learn(e.Data, p.deltas[0])
+	}
+	return true
+}
+
+// shape is the latest event that did nothing but add one text, without that text. Most events of a stream are equal to
+// it up to the text, and two comparisons tell so, for a tenth of the price of a walk. That is exact: between an equal
+// beginning and an equal end stands one whole JSON string, so a walk would take the same path.
+type shape struct {
+	before, after []byte // with the text's quotes
+}
+
+const maxShape = 1 << 10
+
+func (s *shape) match(data []byte) (text []byte, ok bool) {
+	n := len(s.before)
+	if n == 0 || !bytes.HasPrefix(data, s.before) {
+		return nil, false
+	}
+	c := cursor{b: data, i: n - 1}
+	if !c.passString() || !bytes.Equal(data[c.i-1:], s.after) {
+		return nil, false
+	}
+	text = data[n : c.i-1]
+	return text, len(text) > 0
+}
+
+// learn takes the shape of data; text is a slice of it, which keeps its capacity, and so tells where it begins.
+func (s *shape) learn(data, text []byte) {
+	if len(data) > maxShape {
 		return
 	}
-	p.ev.Usage = p.tally.usage()
-	if p.ev.Deltas = p.deltas; len(p.deltas) > 0 {
-		p.ev.Delta = p.deltas[0]
-	}
+	at := cap(data) - cap(text)
+	s.before = append(s.before[:0], data[:at]...)
+	s.after = append(s.after[:0], data[at+len(text):]...)
 }
 
 func (p *Parser) delta(text []byte) {
@@ -294,6 +341,6 @@ func (p *Parser) delta(text []byte) {
 	}
 }
 
-// Usage is what the stream has reported so far; ok when it is the final word. Anthropic's message_start alone is not:
-// the output comes with message_delta.
+// Usage is what the stream has reported so far; ok when it is the final word. Usage that comes with each chunk is not
+// until a finish reason or the end was seen, and Anthropic's message_start is not: the output comes with message_delta.
 func (p *Parser) Usage() (u llm.Usage, ok bool) { return p.tally.usage(), p.tally.final }

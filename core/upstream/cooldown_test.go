@@ -1,0 +1,185 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+const s = time.Second
+
+func (h *health) must(t *testing.T, now time.Duration, want bool) ticket {
+	t.Helper()
+	tk, ok := h.admit(now)
+	if ok != want {
+		t.Fatalf("at %v admitted is %v", now, ok)
+	}
+	return tk
+}
+
+func TestCoolDownGrowsAndHeals(t *testing.T) {
+	var h health
+	now := time.Duration(0)
+	h.fail(h.must(t, now, true), now, limited, 429, 0)
+	for _, sleep := range []time.Duration{1 * s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s} {
+		h.must(t, now+sleep-1, false)
+		now += sleep
+		probe := h.must(t, now, true)
+		h.must(t, now, false) // single flight
+		h.fail(probe, now, limited, 429, 0)
+	}
+	now += 60 * s
+	h.succeed(h.must(t, now, true), 200)
+	for range 5 {
+		h.must(t, now, true)
+	}
+	h.fail(h.must(t, now, true), now, limited, 429, 0)
+	h.must(t, now+s-1, false)
+	h.must(t, now+s, true)
+}
+
+func TestCoolDownByClass(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		class  class
+		status int
+		wait   time.Duration
+		times  int // until it cools
+		sleep  time.Duration
+	}{
+		{"429", limited, 429, 0, 1, s},
+		{"429 with its own wait", limited, 429, 7 * s, 1, 7 * s},
+		{"429 that asks for a day", limited, 429, time.Hour, 1, 60 * s},
+		{"401", refused, 401, 0, 1, 60 * s},
+		{"402", refused, 402, 0, 1, 60 * s},
+		{"403 may be the request's fault", refused, 403, 0, threshold, 60 * s},
+		{"5xx", failing, 500, 0, threshold, s},
+		{"503 with its own wait", failing, 503, 5 * s, threshold, 5 * s},
+		{"no answer", failing, 0, 0, threshold, s},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var h health
+			for i := range tt.times {
+				h.fail(h.must(t, 0, true), 0, tt.class, tt.status, tt.wait)
+				if i < tt.times-1 {
+					h.must(t, 0, true)
+				}
+			}
+			h.must(t, tt.sleep-1, false)
+			if wait, why := h.sleeps(s / 2); wait != tt.sleep-s/2 || why != tt.class {
+				t.Errorf("sleeps for %v because of %v", wait, why)
+			}
+			h.must(t, tt.sleep, true)
+		})
+	}
+}
+
+func TestSuccessForgetsFailures(t *testing.T) {
+	var h health
+	for range 10 {
+		for range threshold - 1 {
+			h.fail(h.must(t, 0, true), 0, failing, 500, 0)
+		}
+		h.succeed(h.must(t, 0, true), 200)
+	}
+	h.must(t, 0, true)
+}
+
+// 64 calls that fail together are one failure of the channel.
+func TestOldNewsChangesNothing(t *testing.T) {
+	var h health
+	var tickets []ticket
+	for range 64 {
+		tickets = append(tickets, h.must(t, 0, true))
+	}
+	for _, tk := range tickets[:60] {
+		h.fail(tk, 0, limited, 429, 0)
+	}
+	h.succeed(tickets[60], 200) // began before the limit was hit
+	h.must(t, s-1, false)
+	h.fail(tickets[61], 0, limited, 429, 3*s) // says the same, but knows better how long
+	h.fail(tickets[62], 0, failing, 500, 0)
+	h.must(t, 3*s-1, false)
+	probe := h.must(t, 3*s, true)
+	h.fail(probe, 3*s, limited, 429, 0)
+	h.must(t, 5*s-1, false) // the second in a row: 2 s
+	h.must(t, 5*s, true)
+}
+
+func TestProbes(t *testing.T) {
+	var h health
+	h.fail(h.must(t, 0, true), 0, limited, 429, 0)
+	first := h.must(t, s, true)
+	h.must(t, s+probeEvery-1, false)
+	second := h.must(t, s+probeEvery, true) // the first may take minutes to answer
+	h.succeed(second, 200)
+	h.must(t, s+probeEvery, true)
+	h.fail(first, s+probeEvery, failing, 500, 0) // one failure among successes
+	h.must(t, s+probeEvery, true)
+
+	h = health{}
+	h.fail(h.must(t, 0, true), 0, limited, 429, 0)
+	probe := h.must(t, s, true)
+	h.must(t, s, false)
+	h.forget(probe, s) // its client left
+	h.must(t, s, true)
+}
+
+// Through the client: one probe at a time, and a client that leaves while it probes neither heals nor harms.
+func TestProbeThroughTheClient(t *testing.T) {
+	mode := "limit"
+	entered := make(chan bool, 10)
+	st := newStub(t, func(x *exchange) bool {
+		switch mode {
+		case "limit":
+			return status(429, "")(x)
+		case "hang":
+			entered <- true
+			return !x.gone(5 * time.Second)
+		}
+		return fine(x)
+	})
+	r := newRig(t, Options{}, openai("a", st.url))
+	_, _, _ = r.call()
+	r.clock.advance(s)
+	mode = "hang"
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		_, err := r.do(ctx, plainBody, new(watcher))
+		done <- err
+	}()
+	<-entered
+	if h := r.client.Health(r.cat)[0]; h.State != "probing" {
+		t.Errorf("%+v", h)
+	}
+	if _, _, err := r.call(); err == nil {
+		t.Error("a second call went out beside the probe")
+	}
+	cancel()
+	if err := <-done; err != context.Canceled {
+		t.Error(err)
+	}
+	mode = "fine"
+	if _, _, err := r.call(); err != nil {
+		t.Error("the next call should probe: ", err)
+	}
+	if h := r.client.Health(r.cat)[0]; h.State != "up" {
+		t.Errorf("%+v", h)
+	}
+}
+
+// A channel that fails sleeps; a model without another one is unavailable, not rate limited.
+func TestCoolingAfterFailuresIs502(t *testing.T) {
+	st := newStub(t, status(500, ""))
+	r := newRig(t, Options{}, openai("a", st.url))
+	for range 10 {
+		_, _, err := r.call()
+		if err == nil {
+			t.Fatal("a 500 was relayed")
+		}
+	}
+	if n := st.requests.Load(); n != threshold {
+		t.Errorf("%d requests reached the channel; it should sleep after %d failures", n, threshold)
+	}
+}

@@ -1,0 +1,322 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// told is what a visitor of a stream sees, in words.
+func told(ep llm.Endpoint, stream string) string {
+	var b strings.Builder
+	p := NewParser(ep)
+	p.Parse([]byte(stream), func(e *Event) {
+		for _, d := range e.Deltas {
+			fmt.Fprintf(&b, "%s|", Unescape(nil, d))
+		}
+		if e.Delta != nil && string(e.Delta) != string(e.Deltas[0]) {
+			b.WriteString("WRONG DELTA|")
+		}
+		for word, on := range map[string]bool{"<empty>": e.Empty, "<end>": e.Terminal, "<error>": e.Error} {
+			if on {
+				b.WriteString(word)
+			}
+		}
+	})
+	if u, ok := p.Usage(); u.Total() > 0 {
+		fmt.Fprintf(&b, " in %d (%d read, %d written) out %d final %v", u.InputTokens, u.CachedInputTokens, u.CacheWriteTokens, u.OutputTokens, ok)
+	}
+	return b.String()
+}
+
+// sse makes a stream of data lines.
+func sse(data ...string) string { return "data: " + strings.Join(data, "\n\ndata: ") + "\n\n" }
+
+func TestStreamsOfChat(t *testing.T) {
+	chunk := func(delta string) string { return `{"id":"x","choices":[{"index":0,"delta":` + delta + `}]}` }
+	for _, tt := range []struct{ name, in, want string }{
+		{"content", sse(chunk(`{"role":"assistant","content":""}`), chunk(`{"content":"h\u00e9\n\"l\""}`), chunk(`{"content":null}`), "[DONE]"), "hé\n\"l\"|<end>"},
+		{"usage chunk", sse(chunk(`{"content":"a"}`), `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":5,"audio_tokens":0}}}`, "[DONE]"),
+			"a|<empty><end> in 9 (5 read, 0 written) out 4 final true"},
+		{"usage before the choices", sse(`{"usage":{"prompt_tokens":9,"completion_tokens":4},"choices":[]}`), "<empty> in 9 (0 read, 0 written) out 4 final true"},
+		{"S02 usage null", sse(`{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[],"usage":null}`, "[DONE]"), "a|<end>"},
+		{"usage of nothing", sse(`{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`), "<empty>"},
+		{"usage with each chunk", sse(`{"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`,
+			`{"choices":[{"delta":{"content":"b"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`), "a|b| in 9 (0 read, 0 written) out 2 final false"},
+		{"usage with the last chunk", sse(`{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_cache_hit_tokens":4}}`), " in 9 (4 read, 0 written) out 2 final true"},
+		{"usage inside a choice", sse(`{"choices":[{"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":9,"completion_tokens":2}}]}`), " in 9 (0 read, 0 written) out 2 final true"},
+		{"zeros after the count", sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2}}`, `{"choices":[],"usage":{"prompt_tokens":0}}`), "<empty><empty> in 9 (0 read, 0 written) out 2 final true"},
+		{"M10 cache writes", sse(`{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":50,"cache_write_tokens":30}}}`), "<empty> in 90 (50 read, 30 written) out 2 final true"},
+		{"cached beyond input", sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":500,"cache_write_tokens":30}}}`), "<empty> in 9 (9 read, 0 written) out 2 final true"},
+		{"total only", sse(`{"choices":[],"usage":{"prompt_tokens":9,"total_tokens":12}}`), "<empty> in 9 (0 read, 0 written) out 3 final true"},
+		{"fractions and signs", sse(`{"choices":[],"usage":{"prompt_tokens":9.7,"completion_tokens":-2}}`), "<empty> in 9 (0 read, 0 written) out 0 final true"},
+		{"absurd", sse(`{"choices":[],"usage":{"prompt_tokens":99999999999999999999999999,"completion_tokens":1e3}}`), "<empty> in 1000000000000 (0 read, 0 written) out 0 final true"},
+		{"no choices at all", sse(`{"usage":{"prompt_tokens":1,"completion_tokens":1}}`), "<empty> in 1 (0 read, 0 written) out 1 final true"},
+		{"content filter first", sse(`{"choices":[],"prompt_filter_results":[{}]}`), ""},
+		{"reasoning", sse(chunk(`{"reasoning_content":"why"}`), chunk(`{"reasoning":"because","reasoning_content":"because"}`), chunk(`{"refusal":"no"}`)), "why|because|no|"},
+		{"tools", sse(chunk(`{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"get","arguments":""}}]}`),
+			chunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}},{"index":1,"function":{"arguments":"1}"}}]}`), chunk(`{"function_call":{"name":"old","arguments":"{}"}}`)), "get|{\"a\":|1}|old|{}|"},
+		{"choices", sse(`{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}`), "a|b|"},
+		{"completions", sse(`{"choices":[{"text":"a","logprobs":{"tokens":["x"]}}]}`), "a|"},
+		{"parts", sse(chunk(`{"content":[{"type":"text","text":"a"},{"type":"image"}]}`), chunk(`{"audio":{"data":"AAAA","transcript":"said"}}`)), "a|said|"},
+		{"error", sse(`{"error":{"message":"boom","type":"server_error"}}`), "<error>"},
+		{"error null", sse(`{"choices":[{"delta":{"content":"a"}}],"error":null}`), "a|"},
+		{"not JSON", sse(`{"choices":[{"delta":{"content":"a"}}`, `nonsense`, `{"choices":[{"delta":{"content":"b`, `"str"`, `7`, `null`, `{]`, `{"a"}`), ""},
+		{"usage in a broken event", sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4},`), ""},
+		{"odd types", sse(`{"choices":{"delta":1},"usage":[1]}`, `{"choices":[1,null,"x",{"delta":[]},{"delta":{"content":{"a":1},"tool_calls":{}}}]}`), ""},
+		{"multi-line", "data: {\"choices\":[{\"delta\":\ndata: {\"content\":\ndata: \"a\"}}]}\n\n", "a|"},
+		{"no blank", "data:{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata:[DONE]\n\n", "a|<end>"},
+		{"other fields", ": hi\nevent: error\nid: 1\nretry: 5\ndatax: [DONE]\nxdata: [DONE]\n\n", ""},
+		{"no empty line at the end", "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}", "a|"},
+		{"blank around DONE", "data:  [DONE]\n\n", "<end>"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := told(llm.Chat, tt.in); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestStreamsOfResponses(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"text", sse(`{"type":"response.created","response":{"id":"r","usage":null,"error":null}}`, `{"type":"response.output_text.delta","delta":"hi","logprobs":[]}`,
+			`{"delta":" there","type":"response.output_text.delta"}`, `{"type":"response.output_text.done","text":"hi there"}`,
+			`{"type":"response.completed","response":{"output":[{"content":[{"text":"hi there"}]}],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":1},"total_tokens":12}}}`),
+			"hi| there|<end> in 9 (4 read, 0 written) out 3 final true"},
+		{"incomplete", sse(`{"type":"response.incomplete","response":{"usage":{"input_tokens":9,"output_tokens":3}}}`), "<end> in 9 (0 read, 0 written) out 3 final true"},
+		{"tool", sse(`{"type":"response.output_item.added","item":{"type":"function_call","name":"get","arguments":""}}`, `{"type":"response.function_call_arguments.delta","delta":"{}"}`,
+			`{"type":"response.reasoning_summary_text.delta","delta":"think"}`, `{"type":"response.output_audio.delta","delta":"UklGR"}`, `{"type":"response.refusal.delta","delta":"no"}`), "get|{}|think|no|"},
+		{"error", sse(`{"type":"error","code":"x","message":"boom"}`), "<error>"},
+		{"broken", sse(`{"type":"response.output_text.delta","delta":"hi"`, `{"type":"response.completed","response":{"usage":{"input_tokens":9`), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := told(llm.Responses, tt.in); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+	failed := told(llm.Responses, sse(`{"type":"response.failed","response":{"error":{"code":"x"},"usage":null}}`))
+	contains(t, failed, "<end>")
+	contains(t, failed, "<error>")
+}
+
+func TestStreamsOfMessages(t *testing.T) {
+	start := `{"type":"message_start","message":{"id":"m","content":[],"usage":{"input_tokens":10,"cache_creation_input_tokens":20,"cache_read_input_tokens":30,"output_tokens":1,"cache_creation":{"ephemeral_5m_input_tokens":20}}}}`
+	for _, tt := range []struct{ name, in, want string }{
+		{"M10 whole", sse(start, `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`, `{"type":"ping"}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}`, `{"type":"content_block_stop","index":0}`,
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}`, `{"type":"message_stop"}`),
+			"hi|<end> in 60 (30 read, 20 written) out 15 final true"},
+		{"start only", sse(start), " in 60 (30 read, 20 written) out 1 final false"},
+		{"usage before the reason", sse(start, `{"usage":{"output_tokens":15,"input_tokens":11},"delta":{"stop_reason":"max_tokens"},"type":"message_delta"}`), " in 61 (30 read, 20 written) out 15 final true"},
+		{"nulls keep what was", sse(start, `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":null,"cache_read_input_tokens":null,"output_tokens":15}}`), " in 60 (30 read, 20 written) out 15 final true"},
+		{"no reason yet", sse(start, `{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":5}}`), " in 60 (30 read, 20 written) out 5 final false"},
+		{"no usage", sse(`{"type":"message_start","message":{}}`, `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`, `{"type":"message_stop"}`), "<end>"},
+		{"thinking and tools", sse(`{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"hm"}}`, `{"type":"content_block_delta","delta":{"type":"signature_delta","signature":"EqQB"}}`,
+			`{"type":"content_block_start","content_block":{"type":"tool_use","id":"t","name":"get","input":{}}}`, `{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{\"a\":1}"}}`), "hm|get|{\"a\":1}|"},
+		{"error", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n", "<error>"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := told(llm.Messages, tt.in); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// Events of the latest shape take a short cut; what only resembles them must not.
+func TestShapes(t *testing.T) {
+	a := `{"choices":[{"delta":{"content":"a"},"finish_reason":null}]}`
+	for _, tt := range []struct{ second, want string }{
+		{a, "a|"},
+		{`{"choices":[{"delta":{"content":"x\\"},"finish_reason":null}]}`, `x\|`},
+		{`{"choices":[{"delta":{"content":"x\""},"finish_reason":null}]}`, `x"|`},
+		{`{"choices":[{"delta":{"content":""},"finish_reason":null}]}`, ""},
+		{`{"choices":[{"delta":{"content":"x"},"finish_reason":null}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, "x| in 1 (0 read, 0 written) out 1 final false"},
+		{`{"choices":[{"delta":{"content":"x"},"finish_reason":null}]`, ""},
+		{`{"choices":[{"delta":{"content":"x"},"finish_reason":null}]}}`, "x|"},
+		{`{"choices":[{"delta":{"content":"x","refusal":"y"},"finish_reason":null}]}`, "x|y|"},
+		{`{"choices":[{"delta":{"content":"x"},"refusal":"y"},"finish_reason":null}]}`, ""},
+		{`{"choices":[{"delta":{"content":"`, ""},
+		{`{"choices":[{"delta":{"content":null},"finish_reason":null}]}`, ""},
+	} {
+		if got := told(llm.Chat, sse(a, tt.second)); got != "a|"+tt.want {
+			t.Errorf("%s: %s", tt.second, got)
+		}
+	}
+}
+
+func TestParserIsReusable(t *testing.T) {
+	p := NewParser(llm.Chat)
+	p.Parse([]byte(sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}`)), func(*Event) {})
+	p.Reset(llm.Messages)
+	if u, ok := p.Usage(); ok || u.Total() != 0 {
+		t.Error("usage of another stream", u)
+	}
+}
+
+func TestEventsKeepEveryByte(t *testing.T) {
+	in := "\n: c\n\ndata: a\r\n\r\ndata: b\r\rid: 1\n\n\n\ntail"
+	var out strings.Builder
+	NewParser(llm.Chat).Parse([]byte(in), func(e *Event) { out.Write(e.Raw) })
+	if out.String() != in {
+		t.Errorf("%q", out.String())
+	}
+}
+
+func TestBufferedUsage(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ep    llm.Endpoint
+		body  string
+		usage llm.Usage
+		ok    bool
+		texts []string
+	}{
+		{"chat", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2}}}`, llm.Usage{InputTokens: 9, CachedInputTokens: 2, OutputTokens: 4}, true, nil},
+		{"chat without", llm.Chat, `{"choices":[{"message":{"content":"h\"i","tool_calls":[{"function":{"name":"f","arguments":"{}"}}],"reasoning_content":"r"}},{"message":{"refusal":"no"}}]}`, llm.Usage{}, false, []string{`h\"i`, "f", "{}", "r", "no"}},
+		{"chat null", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":null}`, llm.Usage{}, false, []string{"hi"}},
+		{"chat zeros", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":0}}`, llm.Usage{}, false, []string{"hi"}},
+		{"completions", llm.Completions, `{"choices":[{"text":"a"},{"text":"b"}]}`, llm.Usage{}, false, []string{"a", "b"}},
+		{"embeddings", llm.Embeddings, `{"data":[{"embedding":[1,2]}],"usage":{"prompt_tokens":7,"total_tokens":7}}`, llm.Usage{InputTokens: 7}, true, nil},
+		{"embeddings without", llm.Embeddings, `{"data":[{"embedding":[1,2]}]}`, llm.Usage{}, false, nil},
+		{"responses", llm.Responses, `{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":3},"output_tokens":4}}`, llm.Usage{InputTokens: 9, CachedInputTokens: 3, OutputTokens: 4}, true, nil},
+		{"responses without", llm.Responses, `{"output":[{"type":"reasoning","summary":[{"text":"s"}]},{"type":"message","content":[{"type":"output_text","text":"hi"}]},{"type":"function_call","name":"f","arguments":"{}"}]}`, llm.Usage{}, false, []string{"s", "hi", "f", "{}"}},
+		{"M10 messages", llm.Messages, `{"content":[{"text":"hi"}],"usage":{"input_tokens":1,"cache_read_input_tokens":2,"cache_creation_input_tokens":3,"output_tokens":4}}`, llm.Usage{InputTokens: 6, CachedInputTokens: 2, CacheWriteTokens: 3, OutputTokens: 4}, true, nil},
+		{"messages without", llm.Messages, `{"content":[{"type":"text","text":"hi"},{"type":"thinking","thinking":"hm","signature":"x"},{"type":"tool_use","id":"i","name":"f","input":{"a": [1]}}]}`, llm.Usage{}, false, []string{"hi", "hm", "f", `{"a": [1]}`}},
+		{"count_tokens", llm.CountTokens, `{"input_tokens":14}`, llm.Usage{}, true, nil},
+		{"cut off", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":9`, llm.Usage{}, false, []string{"hi"}},
+		{"not JSON", llm.Chat, `<html>`, llm.Usage{}, false, nil},
+		{"empty", llm.Chat, ``, llm.Usage{}, false, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			body := append(make([]byte, 0, len(tt.body)+7), tt.body...)
+			u, ok, texts := BufferedUsage(tt.ep, body)
+			var got []string
+			for _, x := range texts {
+				got = append(got, string(x.In(body)))
+				if x.Raw != strings.HasPrefix(got[len(got)-1], `{"a"`) {
+					t.Errorf("%s: raw is %v", x.In(body), x.Raw)
+				}
+			}
+			if d := cmp.Diff(tt.usage, u); d != "" || ok != tt.ok {
+				t.Error(d, ok)
+			}
+			if d := cmp.Diff(tt.texts, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestUnescape(t *testing.T) {
+	for _, s := range []string{"", "plain", "a\"b\\c/d\b\f\n\r\t", "é漢字", "😀𝄞", "\u2028<>&"} {
+		quoted, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(Unescape(nil, quoted[1:len(quoted)-1])); got != s {
+			t.Errorf("%s became %q", quoted, got)
+		}
+	}
+	for in, want := range map[string]string{`\/`: "/", `\ud83d\ude00`: "😀", `\ud83d`: "\ufffd", `\ud83dx`: "\ufffdx", `\ude00\ud83d`: "\ufffd\ufffd",
+		`\u12`: `\u12`, `\uzzzz`: `\uzzzz`, `\x41`: `\x41`, `a\`: `a\`, `\ud83d\u0041`: "\ufffdA"} {
+		if got := string(Unescape([]byte("-"), []byte(in))); got != "-"+want {
+			t.Errorf("%s became %q", in, got)
+		}
+	}
+}
+
+// Streams as the providers document them, kept as they are on the wire.
+func TestRecordedStreams(t *testing.T) {
+	for name, want := range map[string]struct {
+		ep   llm.Endpoint
+		told string
+	}{
+		"openai-chat.sse":        {llm.Chat, "Hello|!|<empty><end> in 19 (0 read, 0 written) out 10 final true"},
+		"anthropic-messages.sse": {llm.Messages, "Okay|, let me check|get_weather|{\"location\":| \"San Francisco|, CA\"}|<end> in 472 (0 read, 0 written) out 89 final true"},
+		"openai-responses.sse":   {llm.Responses, "Hi| there!|<end> in 37 (0 read, 0 written) out 11 final true"},
+	} {
+		raw, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told(want.ep, string(raw)); got != want.told {
+			t.Errorf("%s: got  %s\nwant %s", name, got, want.told)
+		}
+	}
+}
+
+// FuzzParse: no stream makes the parser panic, loses a byte, or reports a negative count.
+func FuzzParse(f *testing.F) {
+	f.Add(uint8(1), []byte(sse(`{"choices":[{"delta":{"content":"a","tool_calls":[{"function":{"name":"f"}}]}}],"usage":{"prompt_tokens":1}}`, "[DONE]")))
+	f.Add(uint8(4), []byte(sse(`{"type":"response.completed","response":{"usage":{"input_tokens":9}}}`)))
+	f.Add(uint8(5), []byte(sse(`{"type":"message_start","message":{"usage":{"input_tokens":9}}}`)))
+	f.Fuzz(func(t *testing.T, ep uint8, raw []byte) {
+		p := NewParser(llm.Endpoint(ep%6 + 1))
+		n := 0
+		p.Parse(raw, func(e *Event) {
+			n += len(e.Raw)
+			for _, d := range e.Deltas {
+				_ = Unescape(nil, d)
+			}
+			// A parser that has seen nothing takes the event in the same way.
+			NewParser(p.ep).Parse(append([]byte(nil), e.Raw...), func(alone *Event) {
+				if fmt.Sprintf("%q", alone.Deltas) != fmt.Sprintf("%q", e.Deltas) || alone.Terminal != e.Terminal || alone.Error != e.Error || alone.Empty != e.Empty {
+					t.Fatalf("%q gives %q among others and %q alone", e.Raw, e.Deltas, alone.Deltas)
+				}
+			})
+		})
+		if n != len(raw) {
+			t.Fatalf("%d of %d bytes were visited", n, len(raw))
+		}
+		u, _ := p.Usage()
+		if min(u.InputTokens, u.OutputTokens, u.CachedInputTokens, u.CacheWriteTokens) < 0 || u.CachedInputTokens+u.CacheWriteTokens > u.InputTokens {
+			t.Fatalf("%+v", u)
+		}
+		_, _, texts := BufferedUsage(llm.Endpoint(ep%6+1), raw)
+		for _, x := range texts {
+			_ = x.In(raw)
+		}
+	})
+}
+
+// FuzzSplit: in whatever pieces a stream arrives, the events are the same.
+func FuzzSplit(f *testing.F) {
+	f.Add([]byte("data: a\r\n\r\ndata: b\r\rdata: c\n\n: x\n\r\n\xef\xbb\xbf"), uint16(1))
+	f.Add([]byte("\xef\xbb\xbfdata: a\ndata: b\n\n"), uint16(2))
+	f.Fuzz(func(t *testing.T, raw []byte, step uint16) {
+		split := func(step int) (all []string) {
+			var ev events
+			for at := 0; ; {
+				ev.shift()
+				if b := ev.complete(); b != nil {
+					NewParser(llm.Chat).Parse(b, func(e *Event) {
+						if len(e.Data) > 0 {
+							all = append(all, string(e.Data))
+						}
+					})
+					continue
+				}
+				if at == len(raw) {
+					break
+				}
+				n := copy(ev.room(), raw[at:min(at+step, len(raw))])
+				ev.grew(n)
+				at += n
+			}
+			ev.free()
+			return all
+		}
+		whole, pieces := split(len(raw)+1), split(int(step)%16+1)
+		if d := cmp.Diff(whole, pieces); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
