@@ -317,11 +317,11 @@ func exactMicro(s string) (llm.Micro, error) {
 		return llm.ParseMicro(s)
 	}
 	n, err := strconv.Atoi(exp)
-	if err != nil || n < -40 || n > 40 || mantissa == "" {
+	digits, negative := strings.CutPrefix(mantissa, "-")
+	whole, frac, dotted := strings.Cut(digits, ".")
+	if err != nil || n < -40 || n > 40 || whole == "" || dotted && frac == "" {
 		return 0, fmt.Errorf("%.40q is not an amount that can be read exactly; write it like 12.5", s)
 	}
-	digits, negative := strings.CutPrefix(mantissa, "-")
-	whole, frac, _ := strings.Cut(digits, ".")
 	point := len(whole) + n
 	digits = whole + frac
 	if point < 1 {

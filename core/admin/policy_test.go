@@ -135,24 +135,3 @@ func TestP03BrokenUploadsChangeNothing(t *testing.T) {
 		t.Error("nothing was active")
 	}
 }
-
-func TestOldVersionsMakeRoom(t *testing.T) {
-	f := newFixture(t)
-	wasm := module(t, "default")
-	first := fmt.Sprint(f.ok("POST", "/admin/policies?name=mine", wasm).at("hash"))
-	f.ok("POST", "/admin/policies/mine/activate", nil)
-	var second string
-	for i := range 33 {
-		a := f.ok("POST", "/admin/policies?name=mine", variant(wasm, byte(i)))
-		if i == 0 {
-			second = fmt.Sprint(a.at("hash"))
-		}
-	}
-	raw := f.ok("GET", "/admin/policies/mine/versions", nil).raw
-	if n := strings.Count(raw, `"hash"`); n != 32 || !strings.Contains(raw, first) || strings.Contains(raw, second) {
-		t.Errorf("%d versions; the bound one kept: %v; the oldest other one gone: %v", n, strings.Contains(raw, first), !strings.Contains(raw, second))
-	}
-	f.refused(400, "POST", "/admin/policies/mine/activate", j{"version": second}, "no version")
-	f.restart()
-	f.ok("POST", "/admin/policies/mine/activate", nil)
-}

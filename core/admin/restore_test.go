@@ -1,0 +1,221 @@
+package admin_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weir-gateway/weir/core/admin"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/upstream"
+	"github.com/weir-gateway/weir/store/storetest"
+)
+
+// What the next process serves is what this one served.
+func TestRestartRestoresEverything(t *testing.T) {
+	f := newFixture(t)
+	token := f.account()
+	f.ok("POST", "/admin/orgs", j{"name": "Other", "qpsLimit": 3})
+	f.ok("POST", "/admin/users", j{"orgId": 2, "name": "bob", "balanceCny": 7})
+	f.ok("DELETE", "/admin/users/2", nil)
+	f.ok("PATCH", "/admin/keys/1", j{"labels": j{"team": "a"}, "models": []string{"gpt*"}, "expiresInDays": 3, "timezone": "Asia/Tokyo"})
+	f.ok("POST", "/admin/channels", j{"name": "c", "provider": "anthropic", "baseUrl": "http://127.0.0.1:9", "credential": "s3cret"})
+	f.ok("PUT", "/admin/models/m", j{"inputCnyPer1M": 1, "outputCnyPer1M": 2, "channels": []string{"c"}, "labels": j{"hot": "1"}})
+	f.ok("PUT", "/admin/limits/global", j{"qpsLimit": 9})
+	f.ok("POST", "/admin/policies/default/activate", j{"onError": "deny"})
+	f.ok("POST", "/admin/users/1/balance", j{"deltaCny": -30})
+	before := f.everything()
+	crashed := f.store.Clone()
+	f.restart()
+	if after := f.everything(); after != before {
+		t.Errorf("before and after differ:\n%s\n%s", before, after)
+	}
+	if f.unauthorized(token) {
+		t.Error("the key does not resolve any more")
+	}
+	if m, ok := f.proxy.catalog.Model([]byte("m")); !ok || m.Price.Output != 2_000_000 || f.proxy.global.QPS != 9 {
+		t.Errorf("the proxy has %+v, %+v", m, f.proxy.global)
+	}
+	if f.balance(1) != 70*llm.MicroPerUnit {
+		t.Errorf("balance %s", f.balance(1))
+	}
+	f.close()
+	f.store = crashed // and after kill -9
+	f.open()
+	if after := f.everything(); after != before {
+		t.Errorf("after a crash:\n%s\n%s", before, after)
+	}
+	// numbers of deleted objects stay used
+	f.ok("POST", "/admin/users", j{"orgId": 2, "name": "carol"}).has(t, "id", 3)
+}
+
+func TestSecretIsMadeOnce(t *testing.T) {
+	f := newFixture(t)
+	a, err := admin.Secret(f.ledger, strings.NewReader(""))
+	if err != nil || len(a) != 32 {
+		t.Fatal(a, err)
+	}
+	f.restart()
+	b, err := admin.Secret(f.ledger, strings.NewReader(""))
+	if err != nil || string(a) != string(b) {
+		t.Errorf("%x became %x, %v", a, b, err)
+	}
+	f.must(f.ledger.Put(t.Context(), ledger.Change{}, []ledger.Doc{{Kind: "setting", ID: "key-secret", Data: []byte(`"00"`)}}, nil))
+	if _, err := admin.Secret(f.ledger, strings.NewReader("")); err == nil {
+		t.Error("a damaged secret was taken")
+	}
+}
+
+func TestDamagedDocumentsStopTheStart(t *testing.T) {
+	f := newFixture(t)
+	f.account()
+	f.must(f.ledger.Put(t.Context(), ledger.Change{}, []ledger.Doc{{Kind: "user", ID: "1", Data: []byte(`{"id":`)}}, nil))
+	err := f.api.Restore(t.Context(), ledger.State{})
+	if err == nil || !strings.Contains(err.Error(), "document user 1 is damaged") {
+		t.Errorf("%v", err)
+	}
+}
+
+func seed() admin.Seed {
+	return admin.Seed{
+		Global:   limit.Limits{QPS: 100},
+		Channels: []upstream.Channel{{Name: "main", Provider: "openai", BaseURL: "http://127.0.0.1:9", Credential: "one"}},
+		Models: []upstream.Model{{Name: "a", Channels: []string{"main"}, TPMLimit: 10, Priced: true, Price: llm.Price{Input: 1, Output: 2}},
+			{Name: "b", Free: true}, {Name: "c", Free: true}},
+		Policies: []admin.SeedPolicy{{Name: "default", OnError: policy.OnErrorDefault, Active: true}},
+	}
+}
+
+func (f *fixture) seed(s admin.Seed, overwrite bool) {
+	f.t.Helper()
+	f.must(f.api.Seed(f.t.Context(), s, overwrite))
+}
+
+func TestSeedFillsAndFollows(t *testing.T) {
+	f := newFixture(t)
+	f.seed(seed(), false)
+	f.ok("GET", "/admin/models/a", nil).has(t, "tpmLimit", 10, "inputCnyPer1M", "0.000001")
+	f.ok("GET", "/admin/limits/global", nil).has(t, "qpsLimit", 100)
+	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.module", "default")
+	writes := f.store.Applies()
+	f.restart()
+	f.seed(seed(), false) // nothing to do
+	f.seed(seed(), true)
+	if n := f.store.Applies() - writes; n > 1 { // a start may write a line of its own
+		t.Errorf("a seed without news wrote %d times", n)
+	}
+
+	// The configuration changes: what nobody touched follows.
+	s := seed()
+	s.Models[0].TPMLimit, s.Global.QPS, s.Channels[0].Credential = 20, 200, "two"
+	s.Policies[0].OnError = policy.OnErrorDeny
+	f.seed(s, false)
+	f.ok("GET", "/admin/models/a", nil).has(t, "tpmLimit", 20)
+	f.ok("GET", "/admin/limits/global", nil).has(t, "qpsLimit", 200)
+	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.onError", "deny")
+	if ch := f.proxy.catalog.Channels()[0]; ch.Credential != "two" || ch.ID != 1 {
+		t.Errorf("%+v", ch)
+	}
+
+	// The API changes and deletes: that wins.
+	f.ok("PUT", "/admin/models/a", j{"tpmLimit": 30})
+	f.ok("DELETE", "/admin/models/b", nil)
+	f.ok("PUT", "/admin/limits/global", j{"qpsLimit": 300})
+	f.ok("POST", "/admin/policies/priority/activate", nil)
+	f.restart()
+	s.Models[0].TPMLimit, s.Global.QPS = 40, 400
+	s.Models[2].TPMLimit = 5
+	f.seed(s, false)
+	f.ok("GET", "/admin/models/a", nil).has(t, "tpmLimit", 30)
+	f.refused(404, "GET", "/admin/models/b", nil)
+	f.ok("GET", "/admin/models/c", nil).has(t, "tpmLimit", 5)
+	f.ok("GET", "/admin/limits/global", nil).has(t, "qpsLimit", 300)
+	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.module", "priority")
+
+	// Until the configuration is applied.
+	f.seed(s, true)
+	f.ok("GET", "/admin/models/a", nil).has(t, "tpmLimit", 40)
+	f.ok("GET", "/admin/models/b", nil)
+	f.ok("GET", "/admin/limits/global", nil).has(t, "qpsLimit", 400)
+	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.module", "default")
+	f.restart()
+	f.ok("GET", "/admin/models/a", nil).has(t, "tpmLimit", 40)
+	f.ok("GET", "/admin/audit?limit=1", nil).has(t, "data.0.actor", "config", "data.0.action", "config.apply")
+}
+
+func TestSeedFailsWhole(t *testing.T) {
+	f := newFixture(t)
+	f.seed(seed(), false)
+	before := f.everything()
+	for name, c := range map[string]struct {
+		change func(*admin.Seed)
+		says   string
+	}{
+		"unknown channel": {func(s *admin.Seed) { s.Models[1].Channels = []string{"mian"} }, "did you mean main?"},
+		"unknown module":  {func(s *admin.Seed) { s.Policies[0].Name = "nothing" }, "nothing"},
+		"broken module":   {func(s *admin.Seed) { s.Policies[0].Wasm = []byte("hello") }, "policy default"},
+		"bad params":      {func(s *admin.Seed) { s.Policies[0].Params = []byte(`{"no such param":1}`) }, "default"},
+	} {
+		s := seed()
+		s.Models[0].TPMLimit, s.Global.QPS = 77, 77
+		c.change(&s)
+		if err := f.api.Seed(t.Context(), s, false); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := f.everything(); after != before {
+			t.Errorf("%s changed something:\n%s\n%s", name, before, after)
+		}
+	}
+	s := seed()
+	s.Models[0].TPMLimit = 77
+	s.Policies[0] = admin.SeedPolicy{Name: "priority", Active: true}
+	f.store.Before(func(int, []ledger.Write) error { return storetest.ErrInjected })
+	err := f.api.Seed(t.Context(), s, false)
+	f.store.Before(nil)
+	var e *llm.Error
+	if !errors.As(err, &e) || e.Kind != llm.KindUnavailable {
+		t.Errorf("%v", err)
+	}
+	if b, _ := f.host.Active(); b.Module != "default" {
+		t.Errorf("the host has %+v", b)
+	}
+	if after := f.everything(); after != before {
+		t.Errorf("a failed write changed something:\n%s\n%s", before, after)
+	}
+}
+
+func TestSeedOfManyObjects(t *testing.T) {
+	f := newFixture(t)
+	s := seed()
+	for i := range 450 {
+		s.Models = append(s.Models, upstream.Model{Name: strings.Repeat("x", i+1)[:min(i+1, 200)] + string(rune('a'+i%26)) + strings.Repeat("y", i/26), Free: true})
+	}
+	f.seed(s, false)
+	f.restart()
+	if n := len(f.proxy.catalog.Models()); n != 453 {
+		t.Errorf("%d models", n)
+	}
+	s.Models[400].TPMLimit = 9
+	f.seed(s, false)
+	if m, _ := f.proxy.catalog.Model([]byte(s.Models[400].Name)); m.TPMLimit != 9 {
+		t.Error("the 400th does not follow")
+	}
+}
+
+func TestEnvelopeIsEnforcedFromTheNextSeed(t *testing.T) {
+	f := newFixture(t)
+	f.seed(seed(), false)
+	swaps := f.host.Stats().Swaps
+	f.seed(seed(), false)
+	if n := f.host.Stats().Swaps; n != swaps {
+		t.Error("swapped without a reason")
+	}
+	f.api.SetEnvelope(policy.Envelope{MaxMultiplier: 2000, MaxBurst: 1000, MinPrice: 1000})
+	f.seed(seed(), false)
+	if n := f.host.Stats().Swaps; n != swaps+1 {
+		t.Errorf("%d swaps", n-swaps)
+	}
+}
