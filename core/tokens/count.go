@@ -57,6 +57,9 @@ func (c *counting) giveBack() {
 
 // text counts valid UTF-8: pieces that are tokens as they stand count one, the others are merged.
 func (c *counting) text(v *vocab, b []byte) llm.Tokens {
+	if v == nil {
+		return llm.Tokens(len(b))
+	}
 	var total int
 	for i := 0; i < len(b); {
 		if c.left <= 0 {

@@ -1,4 +1,3 @@
-// Package tokens counts prompt and completion tokens, exactly and in bounded time.
 package tokens
 
 import (
@@ -88,7 +87,8 @@ func New(o Options) (*Counter, error) {
 	return c, nil
 }
 
-// Encoding is how one model counts: resolved once per model, kept by the catalog's user. Only For makes a useful one.
+// Encoding is how one model counts: resolved once per model, kept by the catalog's user. The zero Encoding counts a token
+// per byte.
 type Encoding struct {
 	v        *vocab
 	permille int64
@@ -112,7 +112,7 @@ func (c *Counter) For(model string) Encoding {
 
 // scale applies the factor of an unknown vocabulary, rounding up.
 func (e Encoding) scale(n llm.Tokens) llm.Tokens {
-	if e.permille == permille {
+	if e.permille == permille || e.permille == 0 {
 		return n
 	}
 	return (n*llm.Tokens(e.permille) + permille - 1) / permille

@@ -21,10 +21,10 @@ var (
 const (
 	maxToken  = 128       // bytes of the longest token in either vocabulary
 	shortKey  = 8         // bytes of a token that fit the short table's key
-	none      = 1<<18 - 1 // no token; ids have 18 bits
-	idMask    = 1<<18 - 1
-	longSteps = 31 // lengths 9..39 have a bit each in longLens; all longer ones share the last
-	goesOn    = 1  // in beginnings: a token of more than 8 bytes begins so
+	idMask    = 1<<18 - 1 // ids have 18 bits
+	none      = idMask    // no token
+	longSteps = 31        // lengths 9..39 have a bit each in longLens; all longer ones share the last
+	goesOn    = 1         // in beginnings: a token of more than 8 bytes begins so
 )
 
 // vocab is one encoding's tables; immutable once loaded. The tables that are asked most often without success are the
