@@ -36,6 +36,11 @@
 // a start reads the totals, the saved ones and the tail, however long the log is, and settles what it finds open:
 // input plus last progress, flagged estimated, before anyone is served.
 //
+// What a crash can lose: under "process", a killed process loses only entries that were not acknowledged, which
+// are reserves of requests that had sent nothing to their clients, progress since the last progress entry, and endings
+// whose clients had not seen the end; a power cut also loses what was acknowledged in the last 100 ms. Under
+// "power" both lose only the former.
+//
 // # Rejected
 //
 // One transaction per request: a hot user becomes a hot key, and an optimistic store spends its time on conflicts

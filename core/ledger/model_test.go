@@ -114,8 +114,9 @@ func (w *world) progress(t *rapid.T) {
 	}
 }
 
-func (w *world) end(t *rapid.T) {
-	id := w.id(t)
+func (w *world) end(t *rapid.T) { w.endOf(t, w.id(t)) }
+
+func (w *world) endOf(t *rapid.T, id uint64) {
 	e := llm.Entry{Kind: llm.EntryVoid, ID: id, Status: llm.StatusRefunded}
 	if rapid.Bool().Draw(t, "settle") {
 		e = llm.Entry{Kind: llm.EntrySettle, ID: id, Status: llm.Status(rapid.IntRange(1, 4).Draw(t, "status")),
@@ -124,6 +125,36 @@ func (w *world) end(t *rapid.T) {
 	want := w.n.end(e)
 	if err := w.write(e); err == nil && want != "" || err != nil && code(err) != want {
 		t.Fatalf("ending: %v, want %q", err, want)
+	}
+}
+
+// broken is a reserve whose write fails: told so, and as if it had never been.
+func (w *world) broken(t *rapid.T) {
+	w.store.FailNext(rapid.IntRange(1, 3).Draw(t, "failures"))
+	e := llm.Entry{Kind: llm.EntryReserve, ID: w.l.NextID(), UserID: 1, KeyID: 1, Label: 202610, Price: price, Billed: true, Held: 50}
+	if err := w.write(e); code(err) != "ledger_unavailable" {
+		t.Fatalf("a reserve over a broken store: %v", err)
+	}
+	if err := w.write(llm.Entry{Kind: llm.EntryVoid, ID: e.ID}); err != nil {
+		t.Fatalf("its void: %v", err)
+	}
+	w.healed(t)
+}
+
+// brokenEnd is an ending whose first writes fail.
+func (w *world) brokenEnd(t *rapid.T) {
+	id := w.id(t)
+	w.store.FailNext(rapid.IntRange(1, 3).Draw(t, "failures"))
+	w.endOf(t, id)
+	w.store.FailNext(0)
+	w.healed(t)
+}
+
+func (w *world) healed(t *rapid.T) {
+	for deadline := time.Now().Add(5 * time.Second); w.l.Healthy() != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the ledger stays down")
+		}
 	}
 }
 
@@ -195,6 +226,8 @@ func TestAgainstNaiveLedger(t *testing.T) {
 			"end2":     w.end,
 			"credit":   w.credit,
 			"kill":     w.kill,
+			"broken":   w.broken,
+			"broken2":  w.brokenEnd,
 		})
 	})
 }
