@@ -70,7 +70,14 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
+// space steps over white space; mostly there is none.
 func (s *scanner) space() {
+	if s.i < len(s.b) && s.b[s.i] <= ' ' {
+		s.spaces()
+	}
+}
+
+func (s *scanner) spaces() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\n', '\r', '\t':
@@ -227,11 +234,15 @@ func (s *scanner) str() Span {
 		if b[i] == '"' {
 			return s.closed(start, i, high)
 		}
+		s.escaped = true
+		if b[i] == '\\' && i+1 < len(b) && escapes[b[i+1]] == 2 {
+			i += 2
+			continue
+		}
 		n := escapeLen(b[i:])
 		if n == 0 {
 			return s.broken(i)
 		}
-		s.escaped = true
 		i += n
 	}
 	return s.strTail(start, i, high)
