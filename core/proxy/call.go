@@ -58,8 +58,7 @@ type call struct {
 	streaming bool // the relay owns the call
 
 	member  []byte // members of the error object
-	text    []byte // unescaped text to count
-	names   []byte // unescaped names: model and end user
+	text    []byte // a stream's text to count, an error's body
 	numbers [40]byte
 }
 
@@ -91,7 +90,7 @@ func (s *Server) release(c *call) {
 	for i := range c.claim.N {
 		c.claim.Dims[i].ID.Name = ""
 	}
-	c.member, c.text, c.names = kept(c.member), kept(c.text), kept(c.names)
+	c.member, c.text = kept(c.member), kept(c.text)
 	c.attempts.reset()
 	c.relay.reset()
 	s.calls.Put(c)

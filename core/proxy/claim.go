@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"math"
+	"strings"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
@@ -105,12 +107,17 @@ func (c *call) endUser() string {
 	if c.head.EndUser.Empty() {
 		return ""
 	}
-	c.names = appendUnescaped(c.names[:0], c.head.EndUser.In(c.body))
-	if len(c.names) > maxNameBytes {
-		sum := sha256.Sum256(c.names)
-		c.names = hex.AppendEncode(append(c.names[:0], "sha256-"...), sum[:])
+	name := alias(c.head.EndUser.In(c.body))
+	if strings.IndexByte(name, '\\') >= 0 {
+		if json.Unmarshal(c.body[c.head.EndUser.Off-1:c.head.EndUser.End+1], &name) != nil {
+			return "" // the scan has checked it
+		}
 	}
-	return alias(c.names)
+	if len(name) > maxNameBytes {
+		sum := sha256.Sum256([]byte(name))
+		return "sha256-" + hex.EncodeToString(sum[:])
+	}
+	return name
 }
 
 // claimFor builds everything the request asks for, out of the caller's objects, the settings and the decision.

@@ -31,11 +31,12 @@ type relay struct {
 	terminal []byte // the terminal event, withheld until the settlement is acknowledged
 	left     []byte // of out, for Read
 	total    llm.Tokens
-	granted  llm.Tokens
-	seen     bool // the terminal event came
-	failed   bool // the upstream sent an error event of its own
-	ended    bool // nothing more goes to the client
-	final    bool // usage is the provider's last word
+	deltas   llm.Tokens // texts that came: at least so many tokens
+	granted  llm.Tokens // output that is held
+	seen     bool       // the terminal event came
+	failed   bool       // the upstream sent an error event of its own
+	ended    bool       // nothing more goes to the client
+	final    bool       // usage is the provider's last word
 }
 
 func (r *relay) init(c *call) {
@@ -152,7 +153,8 @@ func (r *relay) event(e *upstream.Event) {
 		return
 	}
 	for _, d := range e.Deltas {
-		r.call.text = appendUnescaped(r.call.text, d)
+		r.call.text = append(r.call.text, d...)
+		r.deltas += llm.Tokens(min(len(d), 1))
 	}
 	r.failed = r.failed || e.Error
 	switch {
@@ -168,7 +170,7 @@ func (r *relay) event(e *upstream.Event) {
 // count reports the progress of this step to the hold, so that any ending charges it.
 func (r *relay) count() {
 	if len(r.call.text) > 0 {
-		r.total += r.server.p.Counter.Text(r.call.enc, r.call.text)
+		r.total += r.server.p.Counter.Escaped(r.call.enc, r.call.text)
 		r.res.Relayed(r.total)
 	}
 	if r.final {
@@ -207,7 +209,9 @@ func (r *relay) broke(err error) ([]byte, error) {
 	return r.stop(e), nil
 }
 
-// topUp makes room for output beyond the hold, or ends the stream where there is none.
+// topUp makes room for output beyond the hold, or ends the stream where there is none. An upstream that keeps to the cap
+// it was sent must not be cut because we count its text differently, so doubt is decided in its favour: each delta is at
+// least one token, and as long as those are within the hold, our count may be over it by a quarter.
 func (r *relay) topUp() []byte {
 	more := r.total - r.granted + topUpTokens
 	denial, err := r.res.Extend(context.Background(), nil, more)
@@ -216,6 +220,8 @@ func (r *relay) topUp() []byte {
 		return r.stop(asError(unavailable(err)))
 	case denial == nil:
 		r.granted += more
+		return r.out
+	case r.deltas <= r.granted && r.total <= r.granted+r.granted/4:
 		return r.out
 	}
 	r.server.meter.denied(denial)

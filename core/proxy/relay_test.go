@@ -17,11 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/llm"
-	"github.com/weir-gateway/weir/core/policy"
-	"github.com/weir-gateway/weir/core/sim"
-	"github.com/weir-gateway/weir/core/upstream"
 )
 
 // streams are the routes that can stream.
@@ -219,6 +215,7 @@ func (r *rig) leave(req *http.Request, events int, before func()) {
 // S05: the client leaves; the upstream is closed within a second, what was relayed is charged, the rest is released.
 func TestS05ClientLeaves(t *testing.T) {
 	r := newRig(t)
+	best := time.Hour
 	for _, x := range []struct {
 		sim    string
 		events int
@@ -228,16 +225,17 @@ func TestS05ClientLeaves(t *testing.T) {
 		start := time.Now()
 		r.leave(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true,"max_tokens":600`), "x-sim", x.sim), x.events, func() { start = time.Now() })
 		r.idle()
-		eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works for a client that has left")
-		if d := time.Since(start); d > 500*time.Millisecond {
-			t.Errorf("%s: noticed after %v", x.sim, d)
-		}
+		eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works for a client that has left")
+		best = min(best, time.Since(start))
 		e := r.journal.last(t)
 		after, held := r.limits.Balance(idUser)
 		if e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || int(e.Usage.OutputTokens) < x.events/2 || int(e.Usage.OutputTokens) > 2*x.events+10 || before-after != e.Cost || held != 0 {
 			t.Errorf("%s: %+v, balance moved by %d", x.sim, e, before-after)
 		}
-		eventually(t, 2*time.Second, func() bool { return runtime.NumGoroutine() <= goroutines+4 }, "goroutines stay")
+		eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+4 }, "goroutines stay")
+	}
+	if best > 100*time.Millisecond { // the best of four, so that a starved machine does not decide
+		t.Errorf("a client that has left is noticed after %v", best)
 	}
 }
 
@@ -254,11 +252,11 @@ func TestS05ClientLeavesBeforeTheFirstByte(t *testing.T) {
 			}
 			close(done)
 		}()
-		eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
+		eventually(t, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
 		cancel()
 		<-done
 		r.idle()
-		eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works")
+		eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works")
 		if e := r.journal.last(t); e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || e.Usage.OutputTokens != 0 || e.HTTPStatus != 0 {
 			t.Errorf("%+v", e)
 		}
@@ -281,7 +279,7 @@ func TestWatchHalfCloseAndPipelining(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	_, err = io.WriteString(c, one+one) // the second waits unread
 	must(t, err)
-	eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
+	eventually(t, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
 	time.Sleep(10 * time.Millisecond)
 	if r.sim.Stats().Open != 1 {
 		t.Fatal("a pipelined request was taken for a client that left")
@@ -374,7 +372,7 @@ func TestM07StreamBeyondItsMoney(t *testing.T) {
 	if left, _ := q.limits.Balance(idUser); left < -price.Output*40/1_000_000 {
 		t.Errorf("the floor is passed by %d", -left)
 	}
-	eventually(t, time.Second, func() bool { return q.sim.Stats().Open == 0 }, "the upstream was not cut")
+	eventually(t, func() bool { return q.sim.Stats().Open == 0 }, "the upstream was not cut")
 }
 
 // The settlement is not acknowledged: the text arrives, the terminal event does not.
@@ -437,14 +435,16 @@ func TestShutdown(t *testing.T) {
 		_ = resp.Body.Close()
 		long <- reply{err: err}
 	}()
-	eventually(t, time.Second, func() bool { return r.sim.Stats().Open == 2 }, "never sent")
-	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
-	defer cancel()
-	if err := r.server.Shutdown(ctx); err == nil {
-		t.Error("a hanging stream did not delay the shutdown")
-	}
+	eventually(t, func() bool { return r.sim.Stats().Open == 2 }, "never sent")
+	ctx, cancel := context.WithCancel(context.Background())
+	down := make(chan error)
+	go func() { down <- r.server.Shutdown(ctx) }()
 	if p := <-short; p.err != nil || !strings.HasSuffix(string(p.body), "[DONE]\n\n") {
 		t.Errorf("the short stream was cut: %v %s", p.err, p.body)
+	}
+	cancel()
+	if err := <-down; err == nil {
+		t.Error("a hanging stream did not delay the shutdown")
 	}
 	if p := <-long; p.err == nil {
 		t.Error("the hanging stream ended well")
@@ -456,5 +456,3 @@ func TestShutdown(t *testing.T) {
 		t.Error("still ready")
 	}
 }
-
-var _ = []any{auth.Key{}, policy.Facts{}, sim.Options{}, upstream.Options{}}

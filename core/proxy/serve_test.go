@@ -81,7 +81,7 @@ func TestL05ConcurrencyRefusalsUseNoSlot(t *testing.T) {
 	r := newRig(t, limits(auth.Key{QPSLimit: 10, ConcurrencyLimit: 1}))
 	done := make(chan reply)
 	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=300ms") }()
-	eventually(t, time.Second, func() bool { return r.limits.Open() == 1 }, "the first call never started")
+	eventually(t, func() bool { return r.limits.Open() == 1 }, "the first call never started")
 	for range 9 {
 		f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "rate_limit_exceeded")
 		if f["kind"] != "concurrency" || f["dimension"] != "key" || f["limit_key"] != "key:1" || f["retry_after_exact"] != false || f["retry_after_ms"] != 1000.0 {

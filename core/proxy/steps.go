@@ -290,12 +290,11 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 	}
 	u = llm.Usage{InputTokens: c.input}
 	for _, t := range texts {
-		raw := t.In(body)
-		if !t.Raw {
-			c.text = appendUnescaped(c.text[:0], raw)
-			raw = c.text
+		if t.Raw {
+			u.OutputTokens += s.p.Counter.Text(c.enc, t.In(body))
+		} else {
+			u.OutputTokens += s.p.Counter.Escaped(c.enc, t.In(body))
 		}
-		u.OutputTokens += s.p.Counter.Text(c.enc, raw)
 	}
 	return u, false
 }
