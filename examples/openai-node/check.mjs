@@ -92,18 +92,16 @@ await check("429 is waited out by the SDK", async () => {
   await admin("POST", `/admin/keys/${k.id}/limits`, { qpsLimit: 1 });
   const { seen, fetch } = recorder();
   const client = connect(k.plaintext, { fetch, maxRetries: 2 });
-  await client.chat.completions.create({ model, messages });
-  await client.chat.completions.create({ model, messages });
-  expect(seen.map((a) => a.status).join() === "200,429,200", `statuses ${seen.map((a) => a.status)}`);
-  const waited = seen[2].sent - seen[1].came;
-  expect(seen[1].waitMs > 0 && seen[1].waitMs <= 1000 && waited >= seen[1].waitMs - 1, `told ${seen[1].waitMs} ms, waited ${waited} ms`);
+  await Promise.all([client.chat.completions.create({ model, messages }), client.chat.completions.create({ model, messages })]);
+  expect(seen.map((a) => a.status).sort().join() === "200,200,429", `statuses ${seen.map((a) => a.status)}`);
+  const told = seen.find((a) => a.status === 429), again = seen.find((a) => a.sent > told.came);
+  expect(told.waitMs > 0 && told.waitMs <= 1000 && again.sent - told.came >= told.waitMs - 1, `told ${told.waitMs} ms, waited ${again.sent - told.came} ms`);
 });
 
 await check("429 says which limit", async () => {
   const k = await newKey({ qpsLimit: 1 });
   const client = connect(k.plaintext, { maxRetries: 0 });
-  await client.chat.completions.create({ model, messages });
-  const err = await refused(client.chat.completions.create({ model, messages }), RateLimitError);
+  const err = await refused(Promise.all([client.chat.completions.create({ model, messages }), client.chat.completions.create({ model, messages })]), RateLimitError);
   const e = err.error;
   expect(e.dimension === "key" && e.kind === "qps" && e.limit_key === `key:${k.id}` && e.limit === 1 && e.current === 1, JSON.stringify(e));
   expect(e.retry_after_ms > 0 && Number(err.headers.get("retry-after")) === Math.ceil(e.retry_after_ms / 1000), JSON.stringify(e));

@@ -10,20 +10,83 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 
 	"github.com/weir-gateway/weir/sdk/abi"
 )
 
-// flags are the compiler's: no garbage collector (a policy allocates only while it is configured), no import for
-// aborts (a trap says enough), and the memory that the host's small profile allows.
-var flags = []string{"-O3", "--noAssert", "--runtime", "stub", "--use", "abort=", "--initialMemory", "1", "--maximumMemory", "16"}
+// compiler is run by Node beside the installed AssemblyScript: one process for all sources, because loading the
+// compiler takes longer than using it. Its arguments are an output folder and the sources; the i-th gives i.wasm.
+//
+// No garbage collector (a policy allocates only while it is configured), no import for aborts (a trap says enough), and
+// the memory that the host's small profile allows.
+const compiler = `
+import asc from "assemblyscript/asc";
+const [out, ...sources] = process.argv.slice(1);
+for (const [i, source] of sources.entries()) {
+  const { error, stderr } = await asc.main([source, "-O3", "--noAssert", "--runtime", "stub", "--use", "abort=",
+    "--initialMemory", "1", "--maximumMemory", "16", "-o", out + "/" + i + ".wasm"]);
+  if (error) {
+    console.error(error.message + "\n" + stderr.toString());
+    process.exit(1);
+  }
+}`
 
-// build compiles one folder. The same sources give the same bytes on every machine.
-func build(root, dir string) ([]byte, error) {
-	wasm, err := compile(root, filepath.Join(dir, "policy.ts"))
+// build makes the module of each folder. The same sources give the same bytes on every machine.
+func build(root string, dirs ...string) ([][]byte, error) {
+	modules, err := compile(root, dirs)
 	if err != nil {
 		return nil, err
 	}
+	for i, dir := range dirs {
+		if modules[i], err = describe(modules[i], dir); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	return modules, nil
+}
+
+// compile runs the compiler in the SDK's folder, where it is installed.
+func compile(root string, dirs []string) ([][]byte, error) {
+	sdk, err := filepath.Abs(filepath.Join(root, "sdk", "assemblyscript"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(sdk, "node_modules", "assemblyscript")); err != nil {
+		return nil, fmt.Errorf("the compiler is not installed: run npm ci in sdk/assemblyscript")
+	}
+	out, err := os.MkdirTemp("", "weir-policy-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(out) }()
+	args := []string{"--input-type=module", "--eval", compiler, out}
+	for _, dir := range dirs {
+		source, err := filepath.Abs(filepath.Join(dir, "policy.ts"))
+		if err != nil {
+			return nil, err
+		}
+		if source, err = filepath.Rel(sdk, source); err != nil {
+			return nil, err
+		}
+		args = append(args, filepath.ToSlash(source))
+	}
+	cmd := exec.Command("node", args...)
+	cmd.Dir = sdk
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, said)
+	}
+	modules := make([][]byte, len(dirs))
+	for i := range dirs {
+		if modules[i], err = os.ReadFile(filepath.Join(out, strconv.Itoa(i)+".wasm")); err != nil {
+			return nil, err
+		}
+	}
+	return modules, nil
+}
+
+// describe appends the folder's descriptions, where they exist, as custom sections.
+func describe(wasm []byte, dir string) ([]byte, error) {
 	for _, s := range []struct{ section, file string }{
 		{abi.SectionAbout, "about.json"}, {abi.SectionSchema, "schema.json"}, {abi.SectionCases, "cases.json"},
 	} {
@@ -41,36 +104,6 @@ func build(root, dir string) ([]byte, error) {
 		wasm = appendSection(wasm, s.section, compact.Bytes())
 	}
 	return wasm, nil
-}
-
-// compile runs the AssemblyScript compiler that is installed beside the SDK.
-func compile(root, source string) ([]byte, error) {
-	sdk, err := filepath.Abs(filepath.Join(root, "sdk", "assemblyscript"))
-	if err != nil {
-		return nil, err
-	}
-	asc := filepath.Join(sdk, "node_modules", "assemblyscript", "bin", "asc.js")
-	if _, err := os.Stat(asc); err != nil {
-		return nil, fmt.Errorf("the compiler is not installed: run npm ci in sdk/assemblyscript")
-	}
-	if source, err = filepath.Abs(source); err != nil {
-		return nil, err
-	}
-	if source, err = filepath.Rel(sdk, source); err != nil {
-		return nil, err
-	}
-	tmp, err := os.MkdirTemp("", "weir-policy-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	out := filepath.Join(tmp, "policy.wasm")
-	cmd := exec.Command("node", append([]string{asc, filepath.ToSlash(source), "-o", out}, flags...)...)
-	cmd.Dir = sdk
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, said)
-	}
-	return os.ReadFile(out)
 }
 
 // appendSection adds a custom section: 0, the size, the name with its length, the content.

@@ -12,13 +12,49 @@ import (
 	"github.com/weir-gateway/weir/policies"
 )
 
-const root = "../.."
+const (
+	root = "../.."
+	sdk  = root + "/sdk/assemblyscript"
+)
 
-var sdk = filepath.Join(root, "sdk", "assemblyscript")
+func TestMain(m *testing.M) {
+	if policy.IsChild(os.Args, os.Stdin, os.Stdout) {
+		return
+	}
+	os.Exit(m.Run())
+}
 
-// compiler reports whether the AssemblyScript compiler is there. With CI=true it is installed (npm ci), or the test
-// fails; without, the test says that it did nothing unless npm ci was run in sdk/assemblyscript.
-func compiler(t *testing.T) bool {
+// TestModules compiles every committed module again and compares bytes, and loads the policies that the two READMEs
+// show. It needs the compiler: with CI=true that is installed (npm ci) or the test fails; without, the test says that it
+// did nothing unless npm ci was run in sdk/assemblyscript.
+func TestModules(t *testing.T) {
+	if !installed(t) {
+		return
+	}
+	dirs := []string{sdk + "/testdata/probe"}
+	for _, name := range policies.Names() {
+		dirs = append(dirs, root+"/policies/"+name)
+	}
+	committed := len(dirs)
+	dirs = append(dirs, fromREADME(t, root+"/policies/README.md", "policy.ts", "schema.json", "cases.json"), fromREADME(t, sdk+"/README.md", "policy.ts"))
+	modules, err := build(root, dirs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, dir := range dirs[:committed] {
+		got, err := os.ReadFile(filepath.Join(dir, filepath.Base(dir)+".wasm"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, modules[i]) {
+			t.Errorf("the module committed in %s (%d bytes) is not what its source gives (%d bytes): run go run ./policies/build", dir, len(got), len(modules[i]))
+		}
+	}
+	activate(t, modules[committed], 2)
+	activate(t, modules[committed+1], 0)
+}
+
+func installed(t *testing.T) bool {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(sdk, "node_modules")); err == nil {
 		return true
@@ -35,93 +71,48 @@ func compiler(t *testing.T) bool {
 	return true
 }
 
-// TestREADME compiles the policies that the two READMEs show, and runs the cases of the one that has some.
-func TestREADME(t *testing.T) {
-	if !compiler(t) {
-		return
-	}
-	h, err := policy.NewHost(policy.Options{CacheDir: t.TempDir(), Labels: []string{"team"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	for _, c := range []struct {
-		readme string
-		files  []string
-		cases  int
-	}{
-		{filepath.Join(root, "policies", "README.md"), []string{"policy.ts", "schema.json", "cases.json"}, 2},
-		{filepath.Join(sdk, "README.md"), []string{"policy.ts"}, 0},
-	} {
-		dir, err := os.MkdirTemp("..", ".readme-") // the imports are relative to a folder of policies
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer os.RemoveAll(dir)
-		for i, text := range blocks(t, c.readme)[:len(c.files)] {
-			if err := os.WriteFile(filepath.Join(dir, c.files[i]), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		wasm, err := build(root, dir)
-		if err != nil {
-			t.Fatalf("%s: %v", c.readme, err)
-		}
-		m, err := h.Add(t.Context(), "readme", wasm, "small")
-		if err == nil {
-			err = h.Activate(t.Context(), &policy.Binding{Module: "readme", Hash: m.Hash, Params: []byte("{}"), OnError: policy.OnErrorDefault},
-				policy.Envelope{MaxMultiplier: 1000, MaxBurst: 1000})
-		}
-		if err != nil || m.Cases != c.cases {
-			t.Errorf("%s: %d cases, want %d: %v", c.readme, m.Cases, c.cases, err)
-		}
-	}
-}
+// fence is a block of code, in a list or outside one.
+var fence = regexp.MustCompile("(?ms)^ *```(?:ts|json)\\n(.*?)^ *```$")
 
-// fence is a block of code in a list or outside one.
-var fence = regexp.MustCompile("(?ms)^ *```(?:ts|json)\n(.*?)^ *```$")
-
-func blocks(t *testing.T, readme string) (list []string) {
+// fromREADME makes a policy's folder of the first blocks of code in a README, beside the shipped ones, where the
+// imports that it shows are right.
+func fromREADME(t *testing.T, readme string, files ...string) string {
 	t.Helper()
 	raw, err := os.ReadFile(readme)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range fence.FindAllSubmatch(raw, -1) {
-		list = append(list, string(m[1]))
+	dir, err := os.MkdirTemp("..", ".readme-")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return list
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	blocks := fence.FindAllSubmatch(raw, -1)
+	if len(blocks) < len(files) {
+		t.Fatalf("%s has %d blocks of code, want %d", readme, len(blocks), len(files))
+	}
+	for i, name := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), blocks[i][1], 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
-func TestMain(m *testing.M) {
-	if policy.IsChild(os.Args, os.Stdin, os.Stdout) {
-		return
+// activate loads a module as an operator would; its cases run on the way.
+func activate(t *testing.T, wasm []byte, cases int) {
+	t.Helper()
+	h, err := policy.NewHost(policy.Options{CacheDir: t.TempDir(), Labels: []string{"team"}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	os.Exit(m.Run())
-}
-
-// TestCommittedModules compiles every module again and compares bytes.
-func TestCommittedModules(t *testing.T) {
-	if !compiler(t) {
-		return
+	defer h.Close()
+	m, err := h.Add(t.Context(), "readme", wasm, "small")
+	if err == nil {
+		b := policy.Binding{Module: "readme", Hash: m.Hash, Params: []byte("{}"), OnError: policy.OnErrorDefault}
+		err = h.Activate(t.Context(), &b, policy.Envelope{MaxMultiplier: 1000, MaxBurst: 1000})
 	}
-	dirs := []string{filepath.Join(sdk, "testdata", "probe")}
-	for _, name := range policies.Names() {
-		dirs = append(dirs, filepath.Join(root, "policies", name))
-	}
-	for _, dir := range dirs {
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			want, err := build(root, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := os.ReadFile(filepath.Join(dir, filepath.Base(dir)+".wasm"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf("the committed module (%d bytes) is not what its source gives (%d bytes): run go run ./policies/build %s", len(got), len(want), dir)
-			}
-		})
+	if err != nil || m.Cases != cases {
+		t.Errorf("%d cases, want %d: %v", m.Cases, cases, err)
 	}
 }

@@ -31,20 +31,20 @@ func run(folders []string) error {
 			folders = append(folders, filepath.Join(root, "policies", name))
 		}
 	}
-	for _, dir := range folders {
-		wasm, err := build(root, dir)
-		if err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
-		}
+	modules, err := build(root, folders...)
+	if err != nil {
+		return err
+	}
+	for i, dir := range folders {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return err
 		}
 		out := filepath.Join(dir, filepath.Base(abs)+".wasm")
-		if err := os.WriteFile(out, wasm, 0o644); err != nil {
+		if err := os.WriteFile(out, modules[i], 0o644); err != nil {
 			return err
 		}
-		fmt.Printf("%s: %d bytes\n", out, len(wasm))
+		fmt.Printf("%s: %d bytes\n", out, len(modules[i]))
 	}
 	return nil
 }
