@@ -425,7 +425,10 @@ func (d *doing) relay(h *head, now time.Duration) {
 	r := d.r
 	r.Channel = d.channel
 	r.Status, r.ContentType, r.FirstByte = h.status, h.contentType, now
-	r.Stream = h.status < 300 && isEventStream(h.contentType)
+	if r.ContentType == "" && d.req.Head.Stream && h.status < 300 {
+		r.ContentType = "text/event-stream" // some servers do not say what was asked for
+	}
+	r.Stream = h.status < 300 && isEventStream(r.ContentType)
 	r.frame, r.last = h.frame, h.closing
 	if r.frame.done {
 		r.finish()

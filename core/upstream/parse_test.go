@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -291,12 +292,20 @@ func FuzzParse(f *testing.F) {
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte("data: a\r\n\r\ndata: b\r\rdata: c\n\n: x\n\r\n\xef\xbb\xbf"), uint16(1))
 	f.Add([]byte("\xef\xbb\xbfdata: a\ndata: b\n\n"), uint16(2))
+	f.Add([]byte("data: a\r\ndata: b\r\n\r\n"), uint16(1)) // a packet ends between the first CR and its LF
 	f.Fuzz(func(t *testing.T, raw []byte, step uint16) {
 		split := func(step int) (all []string) {
 			var ev events
+			var out []byte
+			defer func() {
+				if !bytes.HasPrefix(bytes.TrimPrefix(raw, bom), out) {
+					t.Fatalf("%q came out as %q", raw, out)
+				}
+			}()
 			for at := 0; ; {
 				ev.shift()
 				if b := ev.complete(); b != nil {
+					out = append(out, b...)
 					NewParser(llm.Chat).Parse(b, func(e *Event) {
 						if len(e.Data) > 0 {
 							all = append(all, string(e.Data))

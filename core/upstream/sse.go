@@ -55,7 +55,7 @@ func (l *lines) find(b byte) int {
 //
 // A CR at the end of what has arrived is a question: is an LF on its way? Waiting for the answer would hold the last
 // event of a CR stream back for ever. So the line before decides: after CRLF it waits, else it takes the CR as the end,
-// and an LF that comes all the same belongs to it.
+// and an LF that comes all the same is passed over (it stands before the next event then, and means nothing there).
 type splitter struct {
 	pos    int  // bytes looked at
 	inLine bool // some of the current line lies before pos
@@ -146,11 +146,6 @@ func (e *events) complete() []byte {
 		e.begun = true
 		if bytes.HasPrefix(e.buf, bom) {
 			e.drop(len(bom))
-		}
-	}
-	if e.split.skipLF && e.split.pos == 0 && len(e.buf) > 0 {
-		if e.split.skipLF = false; e.buf[0] == '\n' {
-			e.drop(1) // the second half of the line end that the last event was given out with
 		}
 	}
 	if e.given = e.split.scan(e.buf); e.given == 0 {

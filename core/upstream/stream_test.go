@@ -418,6 +418,41 @@ func TestS08AbortedStreamsDoNotLeak(t *testing.T) {
 	}
 }
 
+// A cancel that comes late finds its connection in another call's hands, and must leave it alone.
+func TestS08LateCancelTouchesNobody(t *testing.T) {
+	gate := make(chan bool)
+	s := newStub(t, func(x *exchange) bool {
+		if x.n == 1 {
+			return x.stream("data: A\n\n")
+		}
+		x.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+		x.chunk("data: B1\n\n")
+		<-gate
+		x.chunk("data: B2\n\n")
+		return x.send("0\r\n\r\n")
+	})
+	r := newRig(t, Options{}, openai("a", s.url))
+	a := r.open()
+	if _, err := readAll(a); err != nil {
+		t.Fatal(err)
+	}
+	b := r.open()
+	defer b.Close()
+	if _, err := b.Next(); err != nil {
+		t.Fatal(err)
+	}
+	a.Cancel()
+	a.Close()
+	a.Cancel()
+	close(gate)
+	if got, err := readAll(b); err != nil || len(got) != 1 {
+		t.Errorf("B saw %q, %v", got, err)
+	}
+	if n := s.accepted.Load(); n != 1 {
+		t.Errorf("%d connections: the test is about one that changes hands", n)
+	}
+}
+
 // Backpressure: whoever does not read makes the upstream wait, and memory stays flat.
 func TestS07UnreadStreamStopsTheUpstream(t *testing.T) {
 	var sent int
