@@ -52,9 +52,17 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDefaultDecides: what the cases cannot say, with the host's configuration and with other params.
-func TestDefaultDecides(t *testing.T) {
+// TestShipped: what the cases cannot say, with the demo's configuration and with other params.
+func TestShipped(t *testing.T) {
 	h := host(t)
+	t.Run("default", func(t *testing.T) { defaultDecides(t, h) })
+	t.Run("priority", func(t *testing.T) { priorityDecides(t, h) })
+	if st := h.Stats(); st.Traps+st.OutOfFuel+st.BadResponse > 0 {
+		t.Errorf("faults: %+v", st)
+	}
+}
+
+func defaultDecides(t *testing.T, h *policy.Host) {
 	if err := activate(t, h, "default", `{}`); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +91,7 @@ func TestDefaultDecides(t *testing.T) {
 	}
 }
 
-func TestPriorityDecides(t *testing.T) {
-	h := host(t)
+func priorityDecides(t *testing.T, h *policy.Host) {
 	if err := activate(t, h, "priority", `{"key_model_qps":5}`); err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +105,6 @@ func TestPriorityDecides(t *testing.T) {
 	f.Tier = 1
 	if h.Decide(&f, &d); d.TPM != 1000 || d.N != 5 {
 		t.Errorf("pro and hot: %+v", d)
-	}
-	if st := h.Stats(); st.Traps+st.OutOfFuel+st.BadResponse > 0 {
-		t.Errorf("faults: %+v", st)
 	}
 }
 
