@@ -75,3 +75,11 @@ func refuse(format string, args ...any) error {
 	e.Code = "policy_module_refused"
 	return e
 }
+
+// asRefusal makes what a reader met a refusal.
+func asRefusal(err error) error {
+	if _, ok := err.(*llm.Error); ok || err == nil {
+		return err
+	}
+	return refuse("%s", err)
+}

@@ -1,7 +1,5 @@
 package policy
 
-import "fmt"
-
 // Operators that the scanner treats by name; every other one is a row of plainOp.
 const (
 	opUnreachable  = 0x00
@@ -92,7 +90,7 @@ func (m *module) scanBody(i int) (*scan, error) {
 		s.r.fail("code after the end")
 	}
 	if s.r.err != nil {
-		return nil, fmt.Errorf("function %d: %w", s.fn, s.r.err)
+		return nil, refuse("function %d: %s", s.fn, s.r.err)
 	}
 	return s, nil
 }

@@ -35,7 +35,7 @@ func confine(p *profile) error {
 	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: space, Max: space}); err != nil {
 		return fmt.Errorf("limit address space: %w", err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: p.cpuS, Max: p.cpuS + 1}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: p.cpuS, Max: p.cpuS}); err != nil {
 		return fmt.Errorf("limit CPU: %w", err)
 	}
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
@@ -44,10 +44,4 @@ func confine(p *profile) error {
 // alone puts the child into its own process group, so that a signal at the gateway's terminal is not its end.
 func alone(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-}
-
-// outOfCPU reports that the kernel ended the child at its CPU limit.
-func outOfCPU(state *os.ProcessState) bool {
-	ws, ok := state.Sys().(syscall.WaitStatus)
-	return ok && ws.Signaled() && ws.Signal() == syscall.SIGXCPU
 }

@@ -96,7 +96,9 @@ func TestDecideCopiesTheAnswer(t *testing.T) {
 
 // The guest copies facts into its answer, so the test sees what it was given.
 func TestDecideWritesTheFacts(t *testing.T) {
-	echo := func(from int) []byte { return cat(c32(respAt+abi.RespRetryAfterMS), ld32(uint32(reqAt+from)), []byte{0x36, 0, 0}) }
+	echo := func(from int) []byte {
+		return cat(c32(respAt+abi.RespRetryAfterMS), ld32(uint32(reqAt+from)), []byte{0x36, 0, 0})
+	}
 	attr := func(i int) int { return abi.ReqAttrs + abi.AttrSize*i }
 	for _, c := range []struct {
 		name string

@@ -115,7 +115,17 @@ func parse(src []byte, p *profile) (*module, error) {
 		return nil, refuse("not a WebAssembly module: want the 8 bytes \\0asm 1 0 0 0 at the start")
 	}
 	m := &module{src: src, p: p, custom: map[string][]byte{}}
-	r := &reader{b: src, pos: len(header), end: len(src)}
+	if err := m.readSections(); err != nil {
+		return nil, asRefusal(err)
+	}
+	if len(m.bodies) != len(m.funcs) {
+		return nil, refuse("%d functions are declared and %d have a body", len(m.funcs), len(m.bodies))
+	}
+	return m, nil
+}
+
+func (m *module) readSections() error {
+	r := &reader{b: m.src, pos: len(header), end: len(m.src)}
 	rank := 0
 	for r.more() {
 		id, n := r.u8(), r.count()
@@ -123,22 +133,16 @@ func parse(src []byte, p *profile) (*module, error) {
 		sub := r.sub(n)
 		if id != secCustom && r.err == nil {
 			if id > secDataCount || sectionRank(id) <= rank {
-				return nil, refuse("section %d is unknown, repeated or out of order", id)
+				return refuse("section %d is unknown, repeated or out of order", id)
 			}
 			rank = sectionRank(id)
 		}
 		if err := m.section(&s, sub); err != nil {
-			return nil, err
+			return err
 		}
 		m.sections = append(m.sections, s)
 	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	if len(m.bodies) != len(m.funcs) {
-		return nil, refuse("%d functions are declared and %d have a body", len(m.funcs), len(m.bodies))
-	}
-	return m, nil
+	return r.err
 }
 
 // sectionRank is the place of a section; the data count stands before the code.

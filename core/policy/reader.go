@@ -1,6 +1,9 @@
 package policy
 
-import "unicode/utf8"
+import (
+	"fmt"
+	"unicode/utf8"
+)
 
 // reader walks bytes of a module. The first failure sticks: every later read returns zero and moves nothing, so
 // that callers check err once per construct; loops are bounded by count, which never promises more than is left.
@@ -13,7 +16,7 @@ type reader struct {
 
 func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
-		r.err = refuse("malformed at byte %d: "+format, append([]any{r.pos}, args...)...)
+		r.err = fmt.Errorf("malformed at byte %d: "+format, append([]any{r.pos}, args...)...)
 	}
 	r.pos = r.end
 }
