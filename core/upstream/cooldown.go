@@ -30,7 +30,8 @@ const (
 //	probing  one call may and its verdict decides: up, or cooling for twice as long. A verdict may take minutes (a long
 //	         answer), so another probe goes out every probeEvery
 //
-// 429, 401 and 402 cool at once; failures and 403 (which a request's content can cause) after threshold in a row. Each
+// 429, 401 and 402 cool at once; failures and 403 after threshold in a row. A 5xx or 403 can be a request's own fault, so
+// a row of them counts only when more than one caller got them: nobody puts a channel to sleep for the others. Each
 // cool-down starts an epoch; verdicts of calls admitted before it are old news and neither lengthen nor end it, so 64
 // calls that fail together count as one failure. Calls that were cut say nothing at all.
 type health struct {
@@ -39,7 +40,9 @@ type health struct {
 		state    state
 		class    class // why it cools
 		epoch    uint64
-		failures int64
+		failures int64         // in a row
+		caller   uint64        // of the latest of them
+		several  bool          // they are not all one caller's requests' fault
 		level    int           // cool-downs in a row
 		until    time.Duration // Mono: end of the cool-down; when probing, when the next probe may go
 		last     int           // status
@@ -79,34 +82,44 @@ func (h *health) succeed(t ticket, status int) {
 	defer h.mu.Unlock()
 	h.mu.last = status
 	if t.epoch == h.mu.epoch {
-		h.mu.state, h.mu.failures, h.mu.level = up, 0, 0
+		h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
 	}
 }
 
-// fail: no answer to relay. wait is what the channel asked for, 0 when it did not; status 0 when there was none.
-func (h *health) fail(t ticket, now time.Duration, c class, status int, wait time.Duration) {
+// verdict is what a failed attempt says about its channel.
+type verdict struct {
+	class  class
+	status int           // 0: there was no answer
+	wait   time.Duration // what the channel asked for; 0: nothing
+	caller uint64        // 0: not known
+}
+
+// fail: no answer to relay.
+func (h *health) fail(t ticket, now time.Duration, v verdict) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.last = status
+	h.mu.last = v.status
+	h.mu.several = h.mu.several || v.status == 0 || v.caller == 0 || h.mu.failures > 0 && v.caller != h.mu.caller
 	h.mu.failures++
+	h.mu.caller = v.caller
 	if t.epoch != h.mu.epoch {
-		if c == limited && h.mu.state == cooling {
-			h.mu.until = max(h.mu.until, now+min(wait, coolMost))
+		if v.class == limited && h.mu.state == cooling {
+			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
 		}
 		return
 	}
-	patient := c == failing || status == 403
-	if h.mu.state == up && patient && h.mu.failures < threshold {
+	patient := v.class == failing || v.status == 403
+	if h.mu.state == up && patient && (h.mu.failures < threshold || !h.mu.several) {
 		return
 	}
 	first := coolFirst
-	if c == refused {
+	if v.class == refused {
 		first = coolAuth
 	}
-	sleep := min(max(first<<min(h.mu.level, coolShift), wait), coolMost)
+	sleep := min(max(first<<min(h.mu.level, coolShift), v.wait), coolMost)
 	h.mu.level++
 	h.mu.epoch++
-	h.mu.state, h.mu.class, h.mu.until = cooling, c, now+sleep
+	h.mu.state, h.mu.class, h.mu.until = cooling, v.class, now+sleep
 }
 
 // forget: the attempt ended for reasons of ours. A probe that was cut leaves the next call to probe.

@@ -20,20 +20,20 @@ func (h *health) must(t *testing.T, now time.Duration, want bool) ticket {
 func TestCoolDownGrowsAndHeals(t *testing.T) {
 	var h health
 	now := time.Duration(0)
-	h.fail(h.must(t, now, true), now, limited, 429, 0)
+	h.fail(h.must(t, now, true), now, verdict{limited, 429, 0, 0})
 	for _, sleep := range []time.Duration{1 * s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s} {
 		h.must(t, now+sleep-1, false)
 		now += sleep
 		probe := h.must(t, now, true)
 		h.must(t, now, false) // single flight
-		h.fail(probe, now, limited, 429, 0)
+		h.fail(probe, now, verdict{limited, 429, 0, 0})
 	}
 	now += 60 * s
 	h.succeed(h.must(t, now, true), 200)
 	for range 5 {
 		h.must(t, now, true)
 	}
-	h.fail(h.must(t, now, true), now, limited, 429, 0)
+	h.fail(h.must(t, now, true), now, verdict{limited, 429, 0, 0})
 	h.must(t, now+s-1, false)
 	h.must(t, now+s, true)
 }
@@ -60,7 +60,7 @@ func TestCoolDownByClass(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var h health
 			for i := range tt.times {
-				h.fail(h.must(t, 0, true), 0, tt.class, tt.status, tt.wait)
+				h.fail(h.must(t, 0, true), 0, verdict{tt.class, tt.status, tt.wait, 0})
 				if i < tt.times-1 {
 					h.must(t, 0, true)
 				}
@@ -78,7 +78,7 @@ func TestSuccessForgetsFailures(t *testing.T) {
 	var h health
 	for range 10 {
 		for range threshold - 1 {
-			h.fail(h.must(t, 0, true), 0, failing, 500, 0)
+			h.fail(h.must(t, 0, true), 0, verdict{failing, 500, 0, 0})
 		}
 		h.succeed(h.must(t, 0, true), 200)
 	}
@@ -93,36 +93,53 @@ func TestOldNewsChangesNothing(t *testing.T) {
 		tickets = append(tickets, h.must(t, 0, true))
 	}
 	for _, tk := range tickets[:60] {
-		h.fail(tk, 0, limited, 429, 0)
+		h.fail(tk, 0, verdict{limited, 429, 0, 0})
 	}
 	h.succeed(tickets[60], 200) // began before the limit was hit
 	h.must(t, s-1, false)
-	h.fail(tickets[61], 0, limited, 429, 3*s) // says the same, but knows better how long
-	h.fail(tickets[62], 0, failing, 500, 0)
+	h.fail(tickets[61], 0, verdict{limited, 429, 3 * s, 0}) // says the same, but knows better how long
+	h.fail(tickets[62], 0, verdict{failing, 500, 0, 0})
 	h.must(t, 3*s-1, false)
 	probe := h.must(t, 3*s, true)
-	h.fail(probe, 3*s, limited, 429, 0)
+	h.fail(probe, 3*s, verdict{limited, 429, 0, 0})
 	h.must(t, 5*s-1, false) // the second in a row: 2 s
 	h.must(t, 5*s, true)
 }
 
 func TestProbes(t *testing.T) {
 	var h health
-	h.fail(h.must(t, 0, true), 0, limited, 429, 0)
+	h.fail(h.must(t, 0, true), 0, verdict{limited, 429, 0, 0})
 	first := h.must(t, s, true)
 	h.must(t, s+probeEvery-1, false)
 	second := h.must(t, s+probeEvery, true) // the first may take minutes to answer
 	h.succeed(second, 200)
 	h.must(t, s+probeEvery, true)
-	h.fail(first, s+probeEvery, failing, 500, 0) // one failure among successes
+	h.fail(first, s+probeEvery, verdict{failing, 500, 0, 0}) // one failure among successes
 	h.must(t, s+probeEvery, true)
 
 	h = health{}
-	h.fail(h.must(t, 0, true), 0, limited, 429, 0)
+	h.fail(h.must(t, 0, true), 0, verdict{limited, 429, 0, 0})
 	probe := h.must(t, s, true)
 	h.must(t, s, false)
 	h.forget(probe, s) // its client left
 	h.must(t, s, true)
+}
+
+// A caller whose requests make the upstream fail sleeps alone: the channel stays up for the others.
+func TestOneCallersFailuresDoNotCool(t *testing.T) {
+	var h health
+	for range 100 {
+		h.fail(h.must(t, 0, true), 0, verdict{failing, 500, 0, 7})
+		h.fail(h.must(t, 0, true), 0, verdict{refused, 403, 0, 7})
+	}
+	h.fail(h.must(t, 0, true), 0, verdict{failing, 500, 0, 8}) // another one has it too
+	h.must(t, 0, false)
+
+	h = health{}
+	for range threshold { // no answer at all is the channel's fault, whoever asks
+		h.fail(h.must(t, 0, true), 0, verdict{failing, 0, 0, 7})
+	}
+	h.must(t, 0, false)
 }
 
 // Through the client: one probe at a time, and a client that leaves while it probes neither heals nor harms.

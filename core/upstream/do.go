@@ -387,7 +387,7 @@ func (d *doing) judge(h head, err error) bool {
 		return false
 	case err != nil:
 		d.last = fmt.Errorf("channel %q: %w", name, err)
-		d.lane.health.fail(d.ticket, now, failing, 0, 0)
+		d.lane.health.fail(d.ticket, now, verdict{class: failing, caller: d.req.Caller})
 		return false
 	}
 	why, relay := classify(&h)
@@ -398,7 +398,7 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
-	d.lane.health.fail(d.ticket, now, why, h.status, h.retryAfter)
+	d.lane.health.fail(d.ticket, now, verdict{why, h.status, h.retryAfter, d.req.Caller})
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now)
 		d.noteLimited(max(wait, time.Millisecond))

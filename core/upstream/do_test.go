@@ -189,6 +189,39 @@ func TestStaleConnectionIsTriedAnew(t *testing.T) {
 	asError(t, err, llm.KindUpstream)
 }
 
+// The peer gives an idle connection up while a request is still being written: it cannot have begun on it, so it is sent
+// again within the same attempt.
+func TestRequestCutOffInTheMiddleIsSentAgain(t *testing.T) {
+	s := newStub(t, func(x *exchange) bool {
+		if x.n > 1 {
+			return fine(x)
+		}
+		fine(x)
+		_, _ = x.Read(make([]byte, 1)) // of the next request
+		return x.reset()
+	})
+	r := newRig(t, Options{Attempts: 1}, openai("a", s.url))
+	if _, _, err := r.call(); err != nil {
+		t.Fatal(err)
+	}
+	hold := new(watcher)
+	long := strings.Replace(plainBody, "hi", strings.Repeat("x", 16<<20), 1)
+	resp, err := r.do(context.Background(), long, hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Close()
+	if got := hold.String(); got != "attempt a, sent a" {
+		t.Error(got)
+	}
+	if s.requests.Load() != 2 || s.accepted.Load() != 2 {
+		t.Errorf("%d requests on %d connections", s.requests.Load(), s.accepted.Load())
+	}
+	if open, _ := r.conns("a"); open > 1 {
+		t.Errorf("%d connections open", open)
+	}
+}
+
 func TestIdleConnectionsExpire(t *testing.T) {
 	s := newStub(t, fine)
 	r := newRig(t, Options{IdleConnectionMS: 1000}, openai("a", s.url))
