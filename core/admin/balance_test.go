@@ -2,11 +2,13 @@ package admin_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/store/storetest"
 )
@@ -66,6 +68,20 @@ func TestUnmeteredAndBack(t *testing.T) {
 	if u, _ := f.dir.User(1); u.Unmetered {
 		t.Error("still unmetered")
 	}
+}
+
+// What an unmetered user spends is counted all the same, so that a balance given later is right in memory and after a
+// restart.
+func TestSpendingWhileUnmetered(t *testing.T) {
+	f := newFixture(t)
+	f.account()
+	f.ok("POST", "/admin/users/1/balance", j{"setCny": nil})
+	f.spendWith(3, "m", func(m *limit.Money) { m.Overdraft = math.MaxInt64 })
+	f.ok("POST", "/admin/users/1/balance", j{"setCny": 5}).has(t, "balanceCny", 5)
+	f.spend(1, "m")
+	f.ok("GET", "/admin/users/1", nil).has(t, "balanceMicroCny", 5_000_000-19)
+	f.restart()
+	f.ok("GET", "/admin/users/1", nil).has(t, "balanceMicroCny", 5_000_000-19)
 }
 
 func TestM11OneEffectHundredEqualAnswers(t *testing.T) {

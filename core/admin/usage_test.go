@@ -14,10 +14,16 @@ import (
 // spend makes n finished requests of key 1, a second apart.
 func (f *fixture) spend(n int, model string) {
 	f.t.Helper()
+	f.spendWith(n, model, func(*limit.Money) {})
+}
+
+func (f *fixture) spendWith(n int, model string, change func(*limit.Money)) {
+	f.t.Helper()
 	for range n {
 		claim := limit.Claim{Caller: limit.Caller{Org: 1, User: 1, Key: 1}, Input: 10, Output: 20,
 			Facts: llm.Entry{Endpoint: llm.Chat, Model: model, RequestID: 0xAB, AtMS: f.clock.Wall().UnixMilli()}}
 		claim.Money = limit.Money{Billed: true, Balance: true, Price: llm.Price{Input: 1_000_000, Output: 2_000_000}}
+		change(&claim.Money)
 		res, denial, err := f.limiter.Reserve(f.t.Context(), &claim)
 		if err != nil || denial != nil {
 			f.t.Fatal(denial, err)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/weir-gateway/weir/core/llm"
@@ -301,6 +302,22 @@ func TestHashIsKeyed(t *testing.T) {
 	other.SetUser(User{ID: 2, OrgID: 1})
 	other.SetKey(f.key)
 	refused(t, other, f.token, "unknown or revoked")
+}
+
+// What is kept of a key must not hold on to the memory of its text.
+func TestKeyDoesNotPinItsText(t *testing.T) {
+	f := newFixture(t)
+	text := "sk-weir-demodemo-" + strings.Repeat("s", 43)
+	k, err := f.Adopt(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := uintptr(unsafe.Pointer(unsafe.StringData(text)))
+	for _, kept := range []string{k.Public, k.Preview} {
+		if at := uintptr(unsafe.Pointer(unsafe.StringData(kept))); at >= from && at < from+uintptr(len(text)) {
+			t.Errorf("%q is a part of the text", kept)
+		}
+	}
 }
 
 func TestMintFailsWithItsRandomness(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -111,7 +112,7 @@ func (d *Directory) Adopt(plaintext string) (Key, error) {
 	if !wellFormed(plaintext) {
 		return Key{}, llm.Invalid("key", "malformed key: expected sk-weir-<8 letters or digits>-<43 letters, digits, - or _>, got %d characters", len(plaintext))
 	}
-	public := plaintext[len(prefix) : secretStart-1]
+	public := strings.Clone(plaintext[len(prefix) : secretStart-1]) // a part would keep the secret in memory
 	if d.lookup(packed(plaintext)) != nil {
 		return Key{}, llm.Errorf(llm.KindConflict, "a key with the id characters %s exists already", public)
 	}
