@@ -169,14 +169,18 @@ func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) 
 		r.stop = context.AfterFunc(ctx, r.cut)
 	}
 	o := newOutgoing(req)
-	defer o.free()
+	answered := false
+	defer func() { // also when the hold panics
+		o.free()
+		if !answered {
+			r.Close()
+		}
+	}()
 	d := doing{client: c, req: req, route: rt, hold: hold, r: r, out: o}
 	if err := d.run(); err != nil {
-		if r.stop != nil {
-			r.stop()
-		}
 		return nil, err
 	}
+	answered = true
 	return r, nil
 }
 

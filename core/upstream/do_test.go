@@ -610,6 +610,32 @@ func TestContextCutsEveryPhase(t *testing.T) {
 	}
 }
 
+type bomb struct{ watcher }
+
+func (b *bomb) Sent(*Channel) { panic("bug") }
+
+// M06 (this package's part): a panic in the hold leaves no connection behind.
+func TestM06PanicInTheHold(t *testing.T) {
+	s := newStub(t, fine)
+	r := newRig(t, Options{}, openai("a", s.url))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		_, _ = r.do(ctx, plainBody, new(bomb))
+	}()
+	if open, _ := r.conns("a"); open != 0 {
+		t.Errorf("%d connections open", open)
+	}
+	if _, _, err := r.call(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestClosedClient(t *testing.T) {
 	s := newStub(t, fine)
 	r := newRig(t, Options{}, openai("a", s.url))

@@ -241,7 +241,7 @@ func (r *Response) Close() {
 
 // awaitEnd gives a body that stands between two chunks a moment to say that it is over.
 func (r *Response) awaitEnd() {
-	if r.frame.kind != byChunks || r.wasCut(r.ctx) != nil {
+	if r.frame.kind != byChunks || r.wasCut(r.ctx) != nil { // a head that was never read is not in chunks
 		return
 	}
 	r.deadline(linger)
