@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -13,9 +14,8 @@ import (
 )
 
 const (
-	operator    = "operator" // the scope whose module every request passes, and its document's id
-	maxHistory  = 16
-	scopeReason = `only the scope "operator" can be bound`
+	operator   = "operator" // the scope whose module every request passes, and its document's id
+	maxHistory = 16         // earlier bindings that can be rolled back to
 )
 
 // binding says which module decides, with which params.
@@ -83,7 +83,7 @@ func (a *API) putBinding(c *call) (answer, error) {
 	scope, next := operator, binding{}
 	b.text("scope", &scope, func(s string) error {
 		if s != operator {
-			return fmt.Errorf(scopeReason)
+			return errors.New(`only the scope "operator" can be bound`)
 		}
 		return nil
 	})

@@ -107,16 +107,16 @@ func (a *API) readPrice(b *body, m *upstream.Model) {
 			*c.to = m.Price.Input
 		}
 	}
-	switch any := given[input] || given[output] || given[classes[2].name] || given[classes[3].name] || given[classes[4].name]; {
-	case any && free && b.has("free"):
+	switch some := given[input] || given[output] || given[classes[2].name] || given[classes[3].name] || given[classes[4].name]; {
+	case some && free && b.has("free"):
 		b.fail("free", "a model is either free or has prices")
-	case any && !m.Priced && given[input] != given[output]:
+	case some && !m.Priced && given[input] != given[output]:
 		missing := output
 		if given[output] {
 			missing = input
 		}
 		b.fail(missing, "this field is required with the other price; 0 is a price")
-	case any:
+	case some:
 		m.Priced, m.Free = true, false
 	case b.has("free"):
 		m.Free = free

@@ -251,7 +251,7 @@ func TestGlobalLimits(t *testing.T) {
 	f.refused(400, "PUT", "/admin/limits/global", j{"qps": 1}, `"qps"`)
 }
 
-func TestPagesOfAThousand(t *testing.T) {
+func TestPages(t *testing.T) {
 	f := newFixture(t)
 	f.account()
 	for i := range 25 {
