@@ -78,6 +78,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 	c.id = s.ids.next()
 	appendID(c.hex[:0], c.id)
 	c.tier = noTier
+	c.watch.fired.Store(false)
 	return c
 }
 
@@ -87,6 +88,7 @@ func (s *Server) release(c *call) {
 	c.route, c.streaming = routeNone, false
 	c.rates, c.record, c.request = rates{}, record{}, upstream.Request{}
 	c.facts.Attr = [policy.NAttr]string{}
+	c.decision.Module = ""
 	for i := range c.claim.N {
 		c.claim.Dims[i].ID.Name = ""
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weir-gateway/weir/core/auth"
@@ -137,15 +138,29 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 	cl.Money.Label, cl.Money.ResetsAt = auth.Month(c.now, zone(who))
 	cl.N, cl.Shadowed = 0, cl.Shadowed[:0]
 	if d.N == 0 {
-		for _, k := range c.snap.Dimensions {
-			c.addDim(&policy.Dimension{Kind: uint8(k), Tier: noTier, SkipAbsent: true})
-		}
+		c.addDefaultDims()
 		return cl
 	}
 	for i := range min(d.N, len(d.Dims)) {
 		c.addDim(&d.Dims[i])
 	}
 	return cl
+}
+
+// addDefaultDims adds the configured dimensions, and the user and the org where they have limits of their own: a limit
+// that an operator sets must hold without a second setting.
+func (c *call) addDefaultDims() {
+	add := func(k limit.Kind) { c.addDim(&policy.Dimension{Kind: uint8(k), Tier: noTier, SkipAbsent: true}) }
+	for _, k := range c.snap.Dimensions {
+		add(k)
+	}
+	user, org := &c.caller.User, &c.caller.Org
+	if (user.QPSLimit != 0 || user.TPMLimit != 0) && !slices.Contains(c.snap.Dimensions, limit.User) {
+		add(limit.User)
+	}
+	if (org.QPSLimit != 0 || org.TPMLimit != 0) && !slices.Contains(c.snap.Dimensions, limit.Org) {
+		add(limit.Org)
+	}
 }
 
 // addDim adds one dimension to the claim, or keeps it for the attempts when it is a channel's.

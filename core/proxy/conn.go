@@ -16,6 +16,7 @@ import (
 const (
 	lingerTime  = 5 * time.Second
 	lingerBytes = 256 << 20
+	writeBytes  = 64 << 10 // written under one deadline
 
 	openingBytes = len("POST /v1/messages")
 )
@@ -127,14 +128,17 @@ func (c *conn) Read(p []byte) (int, error) {
 // answered makes the next read the beginning of a request.
 func (c *conn) answered() { c.begun = false }
 
-// Write implements net.Conn. The deadline is for this flush alone: a client may read slowly, but not stop.
-func (c *conn) Write(p []byte) (int, error) {
-	if t := c.conns.writeTimeout; t > 0 {
-		if err := c.Conn.SetWriteDeadline(c.conns.clock.Wall().Add(t)); err != nil {
-			return 0, err
+// Write implements net.Conn. Each piece has its own deadline: a client may read slowly, but not stop.
+func (c *conn) Write(p []byte) (n int, err error) {
+	for {
+		if err := c.Conn.SetWriteDeadline(c.conns.clock.Wall().Add(c.conns.writeTimeout)); err != nil {
+			return n, err
+		}
+		k, err := c.Conn.Write(p[n:min(len(p), n+writeBytes)])
+		if n += k; err != nil || n == len(p) {
+			return n, err
 		}
 	}
-	return c.Conn.Write(p)
 }
 
 // Close implements net.Conn. fasthttp calls it when it is done with the connection.

@@ -10,6 +10,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 // meters are the proxy's metrics. Every label value comes from a fixed set or from the operator's own names: what a
@@ -26,6 +27,8 @@ type meters struct {
 	clientGone   *metrics.Counter
 	authFailures *metrics.Counter
 	panics       *metrics.Counter
+	shadowPolicy *metrics.Counter
+	shadowLimit  *metrics.Counter
 	attempts     sync.Map // channel name -> *metrics.Counter
 }
 
@@ -39,6 +42,8 @@ func newMeters(l limit.Limiter) *meters {
 		clientGone:   set.NewCounter("weir_client_gone_total"),
 		authFailures: set.NewCounter("weir_auth_failures_total"),
 		panics:       set.NewCounter("weir_panics_total"),
+		shadowPolicy: set.NewCounter(`weir_shadow_denials_total{by="policy"}`),
+		shadowLimit:  set.NewCounter(`weir_shadow_denials_total{by="limit"}`),
 	}
 	for r := range routes {
 		m.seconds[r] = set.NewHistogram(`weir_request_duration_seconds{endpoint="` + names[r] + `"}`)
@@ -64,6 +69,9 @@ func (m *meters) observe(c *call, took time.Duration) {
 	}
 	if r.gone {
 		m.clientGone.Inc()
+	}
+	if n := len(c.claim.Shadowed); n > 0 && r.settlement != llm.StatusOpen {
+		m.shadowLimit.Add(n)
 	}
 	m.input.Add(int(r.usage.InputTokens - r.usage.CachedInputTokens))
 	m.cached.Add(int(r.usage.CachedInputTokens))

@@ -19,6 +19,7 @@ type record struct {
 	attempts int           // that were written to an upstream
 	first    time.Duration // arrival to the upstream's first byte
 	gone     bool          // the client left first
+	shadowed bool          // the policy would have refused
 
 	settlement llm.Status
 	usage      llm.Usage
@@ -58,6 +59,12 @@ func (s *Server) conclude(c *call) {
 	if r.settlement != llm.StatusOpen {
 		attrs = append(attrs, slog.String("settlement", r.settlement.String()), slog.Int64("input_tokens", int64(r.usage.InputTokens)),
 			slog.Int64("output_tokens", int64(r.usage.OutputTokens)), slog.Int64("cost_micro", int64(r.cost)), slog.Bool("reported", r.reported))
+	}
+	if d := &c.decision; d.Module != "" && c.model != nil {
+		attrs = append(attrs, slog.String("policy", d.Module), slog.String("version", d.Version), slog.Int("reason", int(d.Reason)))
+	}
+	if r.shadowed {
+		attrs = append(attrs, slog.Bool("policy_shadow_denied", true))
 	}
 	if r.gone {
 		attrs = append(attrs, slog.Bool("client_gone", true))

@@ -30,6 +30,7 @@ func (s *Server) greet(c *call) {
 func (s *Server) fail(c *call, err error) {
 	if errors.Is(err, errGone) {
 		c.record.status, c.record.gone = statusGone, true
+		c.ctx.SetStatusCode(statusGone)
 		c.ctx.SetConnectionClose()
 		return
 	}
@@ -119,7 +120,7 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	c := s.acquire(ctx)
 	defer s.finish(c)
 	c.route, _ = lookup(ctx.Request.Header.RequestURI())
-	c.dialect = dialectOf(ctx)
+	c.dialect = dialectOf(ctx, c.route)
 	s.greet(c)
 	e, linger := readError(err, s.o)
 	if c.conn != nil {

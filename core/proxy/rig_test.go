@@ -158,6 +158,13 @@ type setup struct {
 	catalog  func(*catalog)
 	balance  llm.Micro
 	limiter  func(*limit.Memory) limit.Limiter
+	ledger   func(llm.Clock) ledgerParts // nil: a journal
+}
+
+// ledgerParts are the two sides of a ledger: the limiter writes, the walk waits.
+type ledgerParts interface {
+	limit.Journal
+	proxy.Ledger
 }
 
 var price = llm.Price{Input: 1_000_000, CachedInput: 500_000, CacheWrite: 1_250_000, Output: 4_000_000}
@@ -171,7 +178,11 @@ func newRig(t testing.TB, opts ...option) *rig {
 	}
 	r := &rig{t: t, clock: llm.NewFakeClock(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)), journal: &journal{}, policy: &decider{}, log: &bytes.Buffer{}}
 	r.startSim(s.sim)
-	r.limits = limit.New(limit.Options{}, r.clock, r.journal)
+	var books ledgerParts = r.journal
+	if s.ledger != nil {
+		books = s.ledger(r.clock)
+	}
+	r.limits = limit.New(limit.Options{}, r.clock, books)
 	r.limits.LoadBalance(idUser, s.balance)
 	r.dir = auth.NewDirectory(bytes.Repeat([]byte{7}, 32), r.clock)
 	r.dir.SetOrg(auth.Org{ID: idOrg, Name: "Acme"})
@@ -185,7 +196,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 		limiter = s.limiter(r.limits)
 	}
 	r.server = proxy.New(s.options, proxy.Parts{Clock: r.clock, Random: rand.Reader, Directory: r.dir, Limiter: limiter, Money: r.limits,
-		Ledger: r.journal, Counter: counter, Policy: r.policy, Client: r.client, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, nil))})
+		Ledger: books, Counter: counter, Policy: r.policy, Client: r.client, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, nil))})
 	r.server.SetSettings(s.settings)
 	r.defaultCatalog(s.catalog)
 	r.listen()

@@ -82,9 +82,12 @@ func (r route) allows(h *fasthttp.RequestHeader) bool {
 	return h.IsGet() || h.IsHead()
 }
 
-// dialectOf picks the shape of an error when the path may be anything. Only here the normalised path is looked at:
+// dialectOf is the dialect of a request, also when its path may be anything. Only then the normalised path is looked at:
 // "//V1/messages" is no route, but whoever sent it speaks Anthropic's dialect.
-func dialectOf(ctx *fasthttp.RequestCtx) llm.Dialect {
+func dialectOf(ctx *fasthttp.RequestCtx, r route) llm.Dialect {
+	if ep, ok := r.endpoint(); ok {
+		return ep.Dialect()
+	}
 	path := bytes.ToLower(ctx.Path())
 	if nc, ok := ctx.Conn().(*conn); ok && len(path) <= 1 {
 		_, path, _ = bytes.Cut(nc.opening[:], []byte{' '})

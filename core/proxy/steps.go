@@ -22,7 +22,7 @@ var errGone = errors.New("the client has left")
 func (s *Server) dispatch(c *call) error {
 	h := &c.ctx.Request.Header
 	r, rest := lookup(h.RequestURI())
-	c.route, c.dialect = r, dialectOf(c.ctx)
+	c.route, c.dialect = r, dialectOf(c.ctx, r)
 	s.greet(c)
 	if err := hygiene(h.RawHeaders()); err != nil {
 		c.ctx.SetConnectionClose()
@@ -39,11 +39,11 @@ func (s *Server) dispatch(c *call) error {
 		e.Status, e.Code = 405, "method_not_allowed"
 		return e
 	}
-	if ep, ok := r.endpoint(); ok {
+	if _, ok := r.endpoint(); ok {
 		if err := bodyHeaders(h); err != nil {
 			return err
 		}
-		c.dialect, c.body = ep.Dialect(), c.ctx.Request.Body()
+		c.body = c.ctx.Request.Body()
 		return s.walk(c)
 	}
 	return s.own(c, rest)
@@ -124,9 +124,10 @@ func (c *call) noModel(who *auth.Caller, name string) *llm.Error {
 	return e
 }
 
-// storm is the cheap look: a key that keeps being refused is refused again before anything is counted or decided.
+// storm is the cheap look: a key that keeps being refused is refused again before anything is counted or decided. It
+// looks at the key's own limit only, since the decision may put the key into another tier.
 func (s *Server) storm(c *call, who *auth.Caller) *limit.Denial {
-	qps := c.snap.keyLimits(&who.Key, c.tier).QPS
+	qps := who.Key.QPSLimit
 	if qps <= 0 || c.snap.StormPermille == 0 {
 		return nil
 	}
@@ -165,8 +166,12 @@ func (s *Server) decide(c *call, price llm.Price) error {
 	d := &c.decision
 	*d = policy.Decision{Tier: noTier}
 	s.p.Policy.Decide(&c.facts, d)
-	if d.Verdict == policy.Deny {
+	switch d.Verdict {
+	case policy.Deny:
 		return policyError(d)
+	case policy.ShadowDeny:
+		s.meter.shadowPolicy.Inc()
+		c.record.shadowed = true
 	}
 	if d.Tier >= 0 {
 		c.tier = d.Tier

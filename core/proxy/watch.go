@@ -21,7 +21,7 @@ type watch struct {
 	conn  *conn
 	call  *call
 	armed bool
-	fired atomic.Bool // the client has left
+	fired atomic.Bool // the client has left; of one request
 }
 
 func (w *watch) init(c *call) {
@@ -32,7 +32,6 @@ func (w *watch) init(c *call) {
 
 // start begins to watch nc after watchAfter.
 func (w *watch) start(nc *conn) {
-	w.fired.Store(false)
 	if nc == nil || nc.raw == nil {
 		return
 	}

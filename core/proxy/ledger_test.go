@@ -1,0 +1,173 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/proxy"
+	"github.com/weir-gateway/weir/store/storetest"
+)
+
+// TestRealLedger runs everything that can happen to a request against the real ledger, in parallel, and then adds
+// every account up again: what the ledger says, what the limiter says and what was answered must agree.
+func TestRealLedger(t *testing.T) {
+	store := storetest.NewMemory()
+	var books *ledger.Ledger
+	r := newRig(t, limits(auth.Key{MonthlyQuota: 1 << 50}), func(s *setup) {
+		s.ledger = func(clock llm.Clock) ledgerParts {
+			l, _, err := ledger.Open(store, ledger.Options{Durability: ledger.Process}, clock)
+			must(t, err)
+			books = l
+			return l
+		}
+	})
+	must(t, books.Put(t.Context(), ledger.Change{Actor: "test", Action: "credit"}, nil, []llm.Entry{{Kind: llm.EntryCredit, UserID: idUser, Cost: startBalance}}))
+	var wg sync.WaitGroup
+	for w := range 6 {
+		wg.Go(func() {
+			for i := range 12 {
+				x := streams()[(w+i)%4]
+				how := []string{"out=9", "usage=null", "reset=headers", "status=400", "reset_after=3", "no_done"}[(w*7+i)%6]
+				if i%3 == 0 {
+					r.leave(r.request(x.path, x.with(`,"stream":true`), "x-sim", "out=40,pace=1ms"), 3, nil)
+					continue
+				}
+				more := []string{"", `,"stream":true`}[i%2]
+				_ = r.post(x.path, x.with(more), "x-sim", how)
+			}
+		})
+	}
+	wg.Wait()
+	r.idle()
+	available, held := r.limits.Balance(idUser)
+	used, _ := r.limits.Quota(idKey, 202603)
+	must(t, books.Close())
+	report, err := ledger.Verify(store)
+	must(t, err)
+	if len(report.Problems) > 0 || report.Open != 0 || report.Held != 0 || held != 0 || report.Credits-report.Posted != available || used != report.Posted || report.Posted == 0 {
+		t.Errorf("%+v; the limiter has %d available, %d held, %d used", report, available, held, used)
+	}
+}
+
+// A key in a retry storm is refused with live numbers before anything is counted or decided.
+func TestStorm(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 1}), func(s *setup) { s.settings.StormPermille = 1000 })
+	decided := 0
+	r.policy.decide = func(*policy.Facts, *policy.Decision) { decided++ }
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	for i := range 40 {
+		r.clock.Advance(time.Millisecond)
+		f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "rate_limit_exceeded")
+		if f["limit_key"] != "key:1" || f["retry_after_ms"] != float64(999-i) || f["limit"] != 1.0 || f["current"] != 1.0 {
+			t.Fatalf("refusal %d: %v", i, f)
+		}
+	}
+	if decided > 25 {
+		t.Errorf("%d requests were decided in a storm", decided)
+	}
+	r.clock.Advance(time.Second)
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+}
+
+// A user's and an org's own limits hold without being named in the settings.
+func TestUserAndOrgLimits(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.user.QPSLimit = 2 })
+	for range 2 {
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	}
+	if f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).fields(t); f["dimension"] != "user" || f["limit_key"] != "user:2" {
+		t.Errorf("%v", f)
+	}
+	r.dir.SetUser(auth.User{ID: idUser, OrgID: idOrg})
+	r.dir.SetOrg(auth.Org{ID: idOrg, QPSLimit: 2})
+	r.clock.Advance(time.Second)
+	for range 2 {
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	}
+	if f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).fields(t); f["dimension"] != "org" {
+		t.Errorf("%v", f)
+	}
+}
+
+// One end user has one name, however the body writes it; absent is no dimension.
+func TestEndUserDimension(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.settings = proxy.Settings{Dimensions: []limit.Kind{limit.Key, limit.EndUser, limit.IP}, Defaults: map[limit.Kind]limit.Limits{limit.EndUser: {QPS: 1}, limit.IP: {QPS: 5}}}
+	})
+	r.post("/v1/chat/completions", chat("gpt-4o", `,"user":"bob"`)).want(t, 200)
+	if f := r.post("/v1/chat/completions", chat("gpt-4o", `,"user":"b\u006fb"`)).want(t, 429).fields(t); f["limit_key"] != "end_user:3:bob" {
+		t.Errorf("%v", f)
+	}
+	for range 2 {
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	}
+	long := strings.Repeat("x", 500)
+	r.post("/v1/chat/completions", chat("gpt-4o", `,"user":"`+long+`"`)).want(t, 200)
+	if f := r.post("/v1/chat/completions", chat("gpt-4o", `,"user":"`+long+`"`)).want(t, 429).fields(t); len(fmt.Sprint(f["limit_key"])) > 120 {
+		t.Errorf("%v", f)
+	}
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	if f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).fields(t); f["limit_key"] != "ip:127.0.0.1" {
+		t.Errorf("%v", f)
+	}
+}
+
+// What is not billed and what is not limited.
+func TestNoBillNoLimit(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 1}))
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) { d.NoBill, d.NoLimit = true, true }
+	for range 3 {
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	}
+	if left, _ := r.limits.Balance(idUser); left != startBalance {
+		t.Errorf("%d was billed", startBalance-left)
+	}
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) { d.Verdict = policy.ShadowDeny }
+	r.clock.Advance(time.Second)
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	r.idle()
+	var b strings.Builder
+	r.server.WriteMetrics(&b)
+	if !strings.Contains(b.String(), `weir_shadow_denials_total{by="policy"} 1`) {
+		t.Error("a shadow denial is not counted")
+	}
+}
+
+// Bad keys beyond a flood are told to wait; good ones pass beside them.
+func TestBadKeyFlood(t *testing.T) {
+	r := newRig(t)
+	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
+	defer c.CloseIdleConnections()
+	flooded := false
+	for range 6_100 {
+		resp, err := c.Do(r.request("/v1/chat/completions", "{}", "Authorization", "Bearer nope"))
+		must(t, err)
+		_ = resp.Body.Close()
+		flooded = flooded || resp.StatusCode == 429
+	}
+	if !flooded {
+		t.Error("6,100 bad keys within a minute are only 401")
+	}
+	f := r.post("/v1/chat/completions", "{}", "Authorization", "Bearer nope").want(t, 429).code(t, "too_many_bad_keys")
+	if f["retry_after_ms"].(float64) < 1 {
+		t.Errorf("%v", f)
+	}
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+}
+
+// S12: an image costs its flat estimate, whatever its size.
+func TestS12ImageIsFlat(t *testing.T) {
+	r := newRig(t, limits(auth.Key{TPMLimit: 2000}))
+	image := strings.Repeat("QUJD", 3<<18)
+	body := `{"model":"gpt-4o","max_tokens":50,"messages":[{"role":"user","content":[{"type":"text","text":"what is this"},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + image + `"}}]}]}`
+	r.post("/v1/chat/completions", body).want(t, 200)
+}
