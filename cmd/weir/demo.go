@@ -113,39 +113,60 @@ policies:
 	return cfg, nil
 }
 
-// demoObjects makes the org, the user and the key through the admin API, as an operator would.
+// demoObjects makes the org, the user and the key through the admin API, as an operator would. On a data folder that
+// was used before it takes what is there.
 func (a *app) demoObjects(ctx context.Context, g *gateway, f demoFlags) (key string, err error) {
 	r := &remote{app: a, url: "http://" + g.admins.Addr().String(), token: f.adminToken, currency: g.cfg.Currency}
-	make := func(path string, body map[string]any) (id int64, plaintext string, err error) {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return 0, "", err
-		}
-		answer, err := r.do(ctx, "POST", path, raw, "application/json")
-		if err != nil {
-			return 0, "", err
-		}
-		var made struct {
-			ID        int64
-			Plaintext string
-		}
-		err = json.Unmarshal(answer, &made)
-		return made.ID, made.Plaintext, err
-	}
-	org, _, err := make("/admin/orgs", map[string]any{"name": "Demo"})
+	org, err := r.ensure(ctx, "/admin/orgs", map[string]any{"name": "Demo"})
 	if err != nil {
 		return "", err
 	}
-	user, _, err := make("/admin/users", map[string]any{"orgId": org, "name": "alice", "balanceCny": 100})
+	user, err := r.ensure(ctx, "/admin/users", map[string]any{"orgId": org.ID, "name": "alice", "balanceCny": 100})
 	if err != nil {
 		return "", err
 	}
-	wanted := map[string]any{"userId": user, "name": "demo", "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
-	if f.key != "" {
+	wanted := map[string]any{"userId": user.ID, "name": "demo", "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
+	if f.key == "" {
+		wanted["name"] = "demo " + a.clock.Wall().Format("2006-01-02 15:04:05")
+	} else {
 		wanted["plaintext"] = f.key
 	}
-	_, key, err = make("/admin/keys", wanted)
-	return key, err
+	made, err := r.ensure(ctx, "/admin/keys", wanted)
+	if made.Plaintext == "" {
+		made.Plaintext = f.key
+	}
+	return made.Plaintext, err
+}
+
+// made is what the admin API says of an object.
+type made struct {
+	ID              int64
+	Name, Plaintext string
+}
+
+// ensure finds an object by its name, or makes it.
+func (r *remote) ensure(ctx context.Context, path string, object map[string]any) (m made, err error) {
+	answer, err := r.do(ctx, "GET", path, nil, "")
+	if err != nil {
+		return m, err
+	}
+	var there struct{ Data []made }
+	if err := json.Unmarshal(answer, &there); err != nil {
+		return m, err
+	}
+	for _, m := range there.Data {
+		if m.Name == object["name"] {
+			return m, nil
+		}
+	}
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return m, err
+	}
+	if answer, err = r.do(ctx, "POST", path, raw, "application/json"); err != nil {
+		return m, err
+	}
+	return m, json.Unmarshal(answer, &m)
 }
 
 func (a *app) printDemo(g *gateway, key, token, upstreamAddr string) {

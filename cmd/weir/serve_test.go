@@ -159,3 +159,24 @@ func TestVersionAndConfigAndDoctorAsJSON(t *testing.T) {
 		t.Errorf("doctor: exit %d, %v, %s", code, err, out)
 	}
 }
+
+// TestDemoTwiceOnTheSameData: the second run finds what the first has made.
+func TestDemoTwiceOnTheSameData(t *testing.T) {
+	data, key := filepath.Join(t.TempDir(), "data"), "sk-weir-demodemo-"+strings.Repeat("a", 43)
+	for run := range 2 {
+		t.Run(fmt.Sprint("run ", run+1), func(t *testing.T) {
+			env := demo(t, "--data", data, "--key", key)
+			if env["WEIR_KEY"] != key {
+				t.Errorf("the key is %s, want %s", env["WEIR_KEY"], key)
+			}
+			var list struct{ Data []any }
+			if err := json.Unmarshal([]byte(must(t, env, "key", "list", "--json")), &list); err != nil || len(list.Data) != 1 {
+				t.Errorf("%d keys, %v; want the one", len(list.Data), err)
+			}
+			p := &process{t: t, env: env}
+			if got := p.status(key, hello); got != http.StatusOK {
+				t.Errorf("a request with the key gets %d", got)
+			}
+		})
+	}
+}
