@@ -391,6 +391,25 @@ func TestSweepNeverRefills(t *testing.T) {
 	wg.Wait()
 }
 
+// TestDeadMetersAreLookedUpAgain sweeps between the look-up and the lock of one Reserve.
+func TestDeadMetersAreLookedUpAgain(t *testing.T) {
+	r := newRig(t, Options{})
+	c := claim(1, dim(keyID(3), Limits{TPM: 1}), dim(ID{Kind: Global}, Limits{}))
+	r.gather(c, false)
+	r.clock.Advance(time.Minute)
+	r.sweep()
+	if c.step.lock() {
+		t.Fatal("a dead meter was locked")
+	}
+	r.admit(c)
+	if d := r.refuse(c); d.Current != 1 {
+		t.Fatalf("%+v", d)
+	}
+	if n := r.Meters(); n != 2 {
+		t.Fatalf("%d meters", n)
+	}
+}
+
 // TestMoneyIsNeverSwept: a balance, and a quota that has counted, outlive any pause.
 func TestMoneyIsNeverSwept(t *testing.T) {
 	r := newRig(t, Options{})
