@@ -161,6 +161,11 @@ func TestM11Idempotency(t *testing.T) {
 			Request: sha256.Sum256([]byte(body)), Answer: []byte("answer to " + body)}
 	}
 	credit := []llm.Entry{{Kind: llm.EntryCredit, UserID: 1, Cost: 100}}
+	gate, entered := make(chan struct{}), make(chan struct{}, 200) // until all hundred are in the queue
+	r.store.Before(func(int, []ledger.Write) error { entered <- struct{}{}; <-gate; return nil })
+	r.append(llm.Entry{Kind: llm.EntryReserve, ID: r.NextID()})
+	<-entered
+	time.AfterFunc(50*time.Millisecond, func() { close(gate) })
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	applied, answers := 0, map[string]int{}

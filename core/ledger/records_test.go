@@ -245,6 +245,9 @@ func TestLongOpenReservations(t *testing.T) {
 		if i < 20 {
 			r.write(llm.Entry{Kind: llm.EntryProgress, ID: talks.ID, Usage: llm.Usage{OutputTokens: llm.Tokens(i)}})
 		}
+		if i == 20 { // told late, and less than before
+			r.write(llm.Entry{Kind: llm.EntryProgress, ID: talks.ID, Usage: llm.Usage{OutputTokens: 3}})
+		}
 		if i == 38 {
 			r.write(r.settle(ended.ID, 1))
 		}

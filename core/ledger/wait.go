@@ -280,6 +280,9 @@ func (a *acks) block(ctx context.Context, seq uint64, w *waiter, timeout time.Du
 	err, decided := a.outcomeLocked(seq)
 	a.mu.Unlock()
 	waiters.Put(w)
+	if !decided && gaveUp == nil {
+		panic("ledger: woken without a decision")
+	}
 	if decided {
 		return err
 	}
