@@ -128,10 +128,7 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 	cl.Facts = llm.Entry{Endpoint: c.endpoint(), Stream: c.head.Stream, Model: c.model.Name, RequestID: c.id, AtMS: c.now.UnixMilli()}
 	cl.Unlimited = d.NoLimit
 	cl.Input, cl.Output, cl.SoftOutput = c.input, c.output, c.soft
-	cl.Money = limit.Money{
-		Price: price.Scale(d.Price), Billed: !d.NoBill, Balance: !who.User.Unmetered, Overdraft: d.Overdraft,
-		Quota: who.Key.MonthlyQuota > 0, QuotaLimit: llm.Micro(limit.Scale(int64(who.Key.MonthlyQuota), d.Quota)),
-	}
+	cl.Money = moneyFor(who, d, price)
 	if c.endpoint() == llm.CountTokens {
 		cl.Money.Price = llm.Price{}
 	}
@@ -145,6 +142,20 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 		c.addDim(&d.Dims[i])
 	}
 	return cl
+}
+
+// moneyFor is the paid-for half. Who is not metered is still counted, against a limit that nothing reaches: the ledger
+// posts every billed entry, and a balance or a quota that is set later must start from what was really used.
+func moneyFor(who *auth.Caller, d *policy.Decision, price llm.Price) limit.Money {
+	m := limit.Money{Price: price.Scale(d.Price), Billed: !d.NoBill, Balance: true, Overdraft: d.Overdraft,
+		Quota: true, QuotaLimit: llm.Micro(limit.Scale(int64(who.Key.MonthlyQuota), d.Quota))}
+	if who.User.Unmetered {
+		m.Overdraft = math.MaxInt64
+	}
+	if who.Key.MonthlyQuota == 0 {
+		m.QuotaLimit = math.MaxInt64
+	}
+	return m
 }
 
 // addDefaultDims adds the configured dimensions, and the user and the org where they have limits of their own: a limit

@@ -117,7 +117,7 @@ func (s *Server) keyInfo(c *call, who *auth.Caller) error {
 	}
 	l, k := c.snap.keyLimits(&who.Key, c.tier), &who.Key
 	v := map[string]any{
-		"object": "key", "id": k.ID, "name": k.Name, "preview": k.Preview, "tier": nullable(k.Tier), "labels": k.Labels,
+		"object": "key", "id": k.ID, "name": k.Name, "preview": k.Preview, "tier": nullable(k.Tier), "labels": orEmpty(k.Labels),
 		"user": map[string]any{"id": who.User.ID, "name": who.User.Name}, "org": map[string]any{"id": who.Org.ID, "name": who.Org.Name},
 		"models": k.Models, "expires_at": nil,
 		"qps": window{l.QPS, use.QPS}, "tpm": window{l.TPM, use.TPM}, "concurrency": window{l.Concurrency, use.Concurrency},
@@ -146,6 +146,13 @@ func (c *call) money(pairs ...any) map[string]any {
 	m := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		m[pairs[i].(string)+"_micro_"+c.snap.Currency] = pairs[i+1]
+	}
+	return m
+}
+
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
 	}
 	return m
 }

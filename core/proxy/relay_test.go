@@ -330,6 +330,28 @@ func TestS06ClosedAfterTerminal(t *testing.T) {
 	}
 }
 
+// S07: a client that does not read stops the upstream, and nothing piles up in between.
+func TestS07SlowReader(t *testing.T) {
+	r := newRig(t)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	r.leave(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true,"max_tokens":20000000`), "x-sim", "bytes=50MB,nocap"), 2, func() {
+		time.Sleep(300 * time.Millisecond) // long enough for all of it, were it not paced
+		if grown := heap() - before; grown > 8<<20 {
+			t.Errorf("%d bytes have piled up", grown)
+		}
+		if r.limits.Open() != 1 {
+			t.Error("the stream has ended already")
+		}
+	})
+	r.idle()
+}
+
 // S08: what one aborted stream had under way never reaches another.
 func TestS08AbortedStreamsStayApart(t *testing.T) {
 	r := newRig(t)

@@ -250,6 +250,35 @@ func TestChannelLimits(t *testing.T) {
 	}
 }
 
+// An attempt that fails gives its channel's room back at once, not at the request's end; the error names who was tried.
+func TestFailedAttemptFreesItsChannel(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.catalog = func(c *catalog) {
+			c.channels[0].Priority, c.channels[0].ConcurrencyLimit, c.channels[0].BaseURL = 9, 1, "http://127.0.0.1:1"
+			c.channels = append(c.channels, upstream.Channel{ID: 3, Name: "openai-2", Provider: "openai", BaseURL: c.channels[1].BaseURL, Credential: "up", ConcurrencyLimit: 1})
+		}
+	})
+	inUse := func(channel uint64) int64 {
+		use, err := r.limits.Inspect(t.Context(), limit.ID{Kind: limit.Channel, Scope: channel})
+		must(t, err)
+		return use.Concurrency
+	}
+	done := make(chan reply)
+	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=200ms") }()
+	eventually(t, func() bool { return inUse(3) == 1 }, "the second channel was never tried")
+	if n := inUse(1); n != 0 {
+		t.Errorf("the failed channel still has %d in use", n)
+	}
+	(<-done).want(t, 200)
+	if inUse(3) != 0 {
+		t.Error("room on the channel was not given back")
+	}
+	f := r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "status=500").want(t, 502).code(t, "upstream_unavailable")
+	if tried, _ := f["attempted_channels"].([]any); len(tried) == 0 {
+		t.Errorf("%v", f)
+	}
+}
+
 // The ledger is down: nothing is sent when the reserve cannot be written, nothing leaves when it is not acknowledged.
 func TestLedgerDown(t *testing.T) {
 	r := newRig(t)
