@@ -75,7 +75,7 @@ func serveStub(c net.Conn, answer string) {
 }
 
 // benchServer is a gateway with everything on: three dimensions, balance and quota; only the ledger does nothing.
-func benchServer(b *testing.B, up string) (addr, token string) {
+func benchServer(b *testing.B, up string, qps int64) (addr, token string) {
 	clock := llm.NewSystemClock()
 	limits := limit.New(limit.Options{}, clock, nothing{})
 	limits.LoadBalance(idUser, 1<<60)
@@ -84,7 +84,7 @@ func benchServer(b *testing.B, up string) (addr, token string) {
 	dir.SetUser(auth.User{ID: idUser, OrgID: idOrg})
 	token, k, err := dir.Mint(rand.Reader)
 	must(b, err)
-	k.ID, k.UserID, k.QPSLimit, k.TPMLimit, k.MonthlyQuota = idKey, idUser, 1<<40, 1<<50, 1<<60
+	k.ID, k.UserID, k.QPSLimit, k.TPMLimit, k.MonthlyQuota = idKey, idUser, qps, 1<<50, 1<<60
 	dir.SetKey(k)
 	counter, err := tokens.New(tokens.Options{})
 	must(b, err)
@@ -115,7 +115,7 @@ func benchServer(b *testing.B, up string) (addr, token string) {
 }
 
 func benchWalk(b *testing.B, stream bool, answer string, end string) {
-	addr, token := benchServer(b, stub(b, answer))
+	addr, token := benchServer(b, stub(b, answer), 1<<40)
 	c, err := net.Dial("tcp", addr)
 	must(b, err)
 	defer func() { _ = c.Close() }()
@@ -162,13 +162,13 @@ func BenchmarkWalkStreamed(b *testing.B) {
 	benchWalk(b, true, s.String(), "0\r\n\r\n")
 }
 
-// BenchmarkWalkRefused is a request over its QPS limit, far from a storm.
+// BenchmarkWalkRefused is a request over its QPS limit, with the cheap look off: the whole way to the limiter and back.
 func BenchmarkWalkRefused(b *testing.B) {
-	addr, token := benchServer(b, stub(b, ""))
+	addr, token := benchServer(b, stub(b, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"), 1)
 	c, err := net.Dial("tcp", addr)
 	must(b, err)
 	defer func() { _ = c.Close() }()
-	body := chat("unknown", "")
+	body := chat("gpt-4o", "")
 	request := "POST /v1/chat/completions HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer " + token + "\r\nContent-Length: " + itoa(len(body)) + "\r\n\r\n" + body
 	buf := make([]byte, 4<<10)
 	b.ReportAllocs()
