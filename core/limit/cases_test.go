@@ -410,6 +410,15 @@ func TestDeadMetersAreLookedUpAgain(t *testing.T) {
 	}
 }
 
+// TestOneMeterPerID: two that miss the same id at once get the same meter.
+func TestOneMeterPerID(t *testing.T) {
+	r := newRig(t, Options{})
+	id := keyID(3)
+	if r.index.get(&id, 0, 3, true) != r.index.get(&id, 0, 3, true) || r.Meters() != 1 {
+		t.Fatal("a second meter was made")
+	}
+}
+
 // TestMoneyIsNeverSwept: a balance, and a quota that has counted, outlive any pause.
 func TestMoneyIsNeverSwept(t *testing.T) {
 	r := newRig(t, Options{})

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -201,10 +202,19 @@ func TestSettledExactlyOnce(t *testing.T) {
 				first.Add(1)
 			}
 		}
-		wg.Go(func() { count(res.Release()) })
-		wg.Go(func() { count(res.Commit(llm.Usage{InputTokens: 5}, true)) })
-		wg.Go(func() { count(res.Move().Release()) })
-		wg.Go(func() { res.Relayed(3); res.UsageKnown(llm.Usage{InputTokens: 10, OutputTokens: 4}) })
+		var ready atomic.Int64
+		race := func(f func()) {
+			wg.Go(func() {
+				for ready.Add(1); ready.Load() < 4; { // all start within nanoseconds of each other
+					runtime.Gosched()
+				}
+				f()
+			})
+		}
+		race(func() { count(res.Release()) })
+		race(func() { count(res.Commit(llm.Usage{InputTokens: 5}, true)) })
+		race(func() { count(res.Move().Release()) })
+		race(func() { res.Relayed(3); res.UsageKnown(llm.Usage{InputTokens: 10, OutputTokens: 4}) })
 		wg.Wait()
 		if first.Load() != 1 {
 			t.Fatalf("settled %d times", first.Load())
@@ -270,4 +280,41 @@ func TestStaleHandlesAreInert(t *testing.T) {
 	if s := next.Release(); !s.First || s.Status != llm.StatusRefunded {
 		t.Fatalf("%+v", s)
 	}
+}
+
+// TestOneCallWins has two goroutines enter one open slot at the same instant, again and again: the CAS lets one in.
+func TestOneCallWins(t *testing.T) {
+	const rounds = 50_000
+	h := new(hold)
+	var round, wins, done atomic.Int64
+	wait := func(until func() bool) {
+		for spin := 0; !until(); spin++ {
+			if spin > 200 {
+				runtime.Gosched()
+			}
+		}
+	}
+	enter := func(i int64) {
+		if (Reservation{hold: h, generation: uint64(i)}).enter(stateEnding) != nil {
+			wins.Add(1)
+		}
+		done.Add(1)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range int64(rounds) {
+			wait(func() bool { return round.Load() > i })
+			enter(i)
+		}
+	})
+	for i := range int64(rounds) {
+		h.word.Store(uint64(i)<<stateBits | stateOpen)
+		round.Store(i + 1)
+		enter(i)
+		wait(func() bool { return done.Load() == 2*(i+1) })
+		if wins.Load() != i+1 {
+			t.Fatalf("round %d: %d got in", i, wins.Load()-i)
+		}
+	}
+	wg.Wait()
 }

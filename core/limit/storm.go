@@ -58,7 +58,6 @@ func (m *Memory) Storm(id ID, limit int64) *Denial {
 	if mt.mu.dead || g.fits(now, b, 1) {
 		return nil
 	}
-	mt.noteRefusal(now)
 	most, current, wait := g.overrun(now, b, 1)
 	return &Denial{Axis: AxisQPS, ID: mt.id, Limit: most, Current: current, Requested: 1, RetryAfterMS: ceilMS(wait), Exact: true}
 }
