@@ -200,3 +200,35 @@ func TestM05SpendSurvivesKill(t *testing.T) {
 		t.Errorf("a request beyond the month gets %d after the restart, want 402", resp.StatusCode)
 	}
 }
+
+// TestUnmeteredUseIsCounted: what a user without a balance and a key without a quota spend is posted all the same, so
+// a balance and a quota given later start from the truth, before and after a restart.
+func TestUnmeteredUseIsCounted(t *testing.T) {
+	p := serve(t, "")
+	must(t, p.env, "org", "create", "--name", "Acme")
+	must(t, p.env, "user", "create", "--org-id", "1", "--name", "alice", "--balance", "null")
+	key := p.object("key", "create", "--user-id", "1", "--name", "k")["plaintext"].(string)
+	if got := p.status(key, hello); got != http.StatusOK {
+		t.Fatalf("status %d", got)
+	}
+	used := func() float64 {
+		return p.object("key", "usage-window", "1")["monthly"].(map[string]any)["usedMicroCny"].(float64)
+	}
+	spent := used()
+	if spent <= 0 {
+		t.Errorf("a key without a quota has used %v this month", spent)
+	}
+	must(t, p.env, "user", "balance", "1", "--set", "5")
+	for _, when := range []string{"at once", "after a restart"} {
+		if b := p.object("user", "get", "1")["balanceMicroCny"]; b != 5_000_000.0 {
+			t.Errorf("%s the balance that was set to 5 is %v", when, b)
+		}
+		if now := used(); now != spent {
+			t.Errorf("%s the month's use is %v, was %v", when, now, spent)
+		}
+		p.kill()
+		p.start()
+	}
+	p.kill()
+	p.verify()
+}
