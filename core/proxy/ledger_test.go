@@ -38,7 +38,7 @@ func TestRealLedger(t *testing.T) {
 				x := streams()[(w+i)%4]
 				how := []string{"out=9", "usage=null", "reset=headers", "status=400", "reset_after=3", "no_done"}[(w*7+i)%6]
 				if i%3 == 0 {
-					r.leave(r.request(x.path, x.with(`,"stream":true`), "x-sim", "out=40,pace=1ms"), 3, nil)
+					r.leaveIf(r.request(x.path, x.with(`,"stream":true`), "x-sim", "out=40,pace=1ms"), 3, nil)
 					continue
 				}
 				more := []string{"", `,"stream":true`}[i%2]

@@ -194,13 +194,21 @@ func TestStreamSilentUpstream(t *testing.T) {
 // leave reads some events of a stream and then closes the connection.
 func (r *rig) leave(req *http.Request, events int, before func()) {
 	r.t.Helper()
+	if status := r.leaveIf(req, events, before); status != http.StatusOK {
+		r.t.Fatalf("status %d instead of a stream", status)
+	}
+}
+
+// leaveIf is leave for a channel that may be cooling down: what is no stream is only reported.
+func (r *rig) leaveIf(req *http.Request, events int, before func()) (status int) {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
 	must(r.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	lines := bufio.NewReader(resp.Body)
-	for n := 0; n < events; {
+	for n := 0; n < events && resp.StatusCode == http.StatusOK; {
 		line, err := lines.ReadString('\n')
 		must(r.t, err)
 		if line == "\n" {
@@ -210,6 +218,7 @@ func (r *rig) leave(req *http.Request, events int, before func()) {
 	if before != nil {
 		before()
 	}
+	return resp.StatusCode
 }
 
 // S05: the client leaves; the upstream is closed within a second, what was relayed is charged, the rest is released.
