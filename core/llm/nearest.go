@@ -3,6 +3,9 @@ package llm
 // Nearest is the candidate closest to word by edit distance, for "did you mean" in errors; empty when none is close
 // (more than a third of the word, and more than two edits, away).
 func Nearest(word string, candidates []string) string {
+	if len(word) > 64 {
+		return "" // nobody mistypes so much, and a client chooses the word
+	}
 	best, bestD := "", max(len(word)/3, 2)+1
 	for _, c := range candidates {
 		if d := distance(word, c); d < bestD {

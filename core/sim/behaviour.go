@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 // Behaviour says how a request is answered. The zero value is a prompt, well-formed answer. Durations are real
@@ -88,7 +90,11 @@ func ParseBehaviour(b Behaviour, text string) (Behaviour, error) {
 		}
 		set, ok := options[name]
 		if !ok {
-			return b, fmt.Errorf("unknown option %q; did you mean %q?", name, nearest(name))
+			hint := "; the options are " + strings.Join(sortedKeys(options), ", ")
+			if near := llm.Nearest(name, sortedKeys(options)); near != "" {
+				hint = fmt.Sprintf("; did you mean %q?", near)
+			}
+			return b, fmt.Errorf("unknown option %.40q%s", name, hint)
 		}
 		if err := set(&b, value); err != nil {
 			return b, fmt.Errorf("option %s=%s: %w", name, value, err)
@@ -210,36 +216,4 @@ func sortedKeys[T any](m map[string]T) []string {
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-// nearest is the option whose name is the fewest edits away.
-func nearest(name string) string {
-	best, least := "", math.MaxInt
-	for _, k := range sortedKeys(options) {
-		if d := edits(name, k); d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// edits is the Levenshtein distance of two short words.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
