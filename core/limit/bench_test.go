@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -62,6 +63,44 @@ func BenchmarkReserveCommitParallel(b *testing.B) {
 			r.Commit(llm.Usage{InputTokens: 90, OutputTokens: 50}, true)
 		}
 	})
+}
+
+// BenchmarkAttempt is what one attempt adds: its channel's dimensions, asked for and given back.
+func BenchmarkAttempt(b *testing.B) {
+	m := New(Options{}, llm.NewSystemClock(), nil)
+	defer m.Close()
+	m.LoadBalance(2, 1<<60)
+	r, _, err := m.Reserve(context.Background(), benchClaim(3))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Release()
+	l := Limits{QPS: 1 << 40, TPM: 1 << 50}
+	dims := []Dim{dim(ID{Kind: Channel, Scope: 1}, l), dim(ID{Kind: ModelChannel, Scope: 1, Name: "gpt-4o-mini"}, l)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if d, err := r.Extend(context.Background(), dims, 0); d != nil || err != nil {
+			b.Fatal(d, err)
+		}
+		r.Shrink()
+	}
+}
+
+// BenchmarkRelayed is one event of a stream within its hold.
+func BenchmarkRelayed(b *testing.B) {
+	m := New(Options{}, llm.NewSystemClock(), nil)
+	defer m.Close()
+	c := benchClaim(3)
+	c.Money, c.Output = Money{}, 1<<32
+	r, _, err := m.Reserve(context.Background(), c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Release()
+	b.ReportAllocs()
+	for n := llm.Tokens(1); b.Loop(); n++ {
+		r.Relayed(n)
+	}
 }
 
 // BenchmarkRefuse is the answer a storm gets when the cheap look is off.
@@ -136,4 +175,49 @@ func BenchmarkSlidingLog(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkManyKeys walks 10,000 keys, so that no meter of a key is in a cache.
+func BenchmarkManyKeys(b *testing.B) {
+	m := New(Options{}, llm.NewSystemClock(), nil)
+	defer m.Close()
+	c := benchClaim(3)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		k := uint64(i*7919%10_000) + 1
+		c.Caller.Key, c.Caller.User, c.Dims[0].ID.Scope = k, k, k
+		c.Money.Overdraft = 1 << 50
+		r, d, err := m.Reserve(context.Background(), c)
+		if d != nil || err != nil {
+			b.Fatal(d, err)
+		}
+		r.Commit(llm.Usage{InputTokens: 90, OutputTokens: 50}, true)
+	}
+}
+
+// TestIdleKeyIsSmall: a key that was used once, with its quota and its user's balance, keeps within 1 kB.
+func TestIdleKeyIsSmall(t *testing.T) {
+	m := New(Options{}, llm.NewFakeClock(start), nil)
+	defer m.Close()
+	c := benchClaim(1)
+	c.Money.Overdraft = 1 << 50
+	const keys = 10_000
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for k := range uint64(keys) {
+		c.Caller.Key, c.Caller.User, c.Dims[0].ID.Scope = k, k, k
+		r, d, err := m.Reserve(context.Background(), c)
+		if d != nil || err != nil {
+			t.Fatal(d, err)
+		}
+		r.Commit(llm.Usage{InputTokens: 90, OutputTokens: 50}, true)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / keys
+	t.Logf("%d bytes per key", each)
+	if each > 1024 {
+		t.Fatalf("%d bytes per key", each)
+	}
 }

@@ -458,6 +458,12 @@ func TestSixteenDimensionsAndNoMore(t *testing.T) {
 	if _, err := r.Peek(ctx, bad); err == nil {
 		t.Fatal("peek took an unknown kind")
 	}
+	if _, err := r.Inspect(ctx, bad.Dims[0].ID); err == nil {
+		t.Fatal("inspect took an unknown kind")
+	}
+	if _, err := res.Extend(ctx, bad.Dims[:1], 0); err == nil {
+		t.Fatal("extend took an unknown kind")
+	}
 }
 
 // TestTightest reports the dimension with the least left, with this request counted.

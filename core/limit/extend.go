@@ -18,7 +18,8 @@ func (m *Memory) extend(h *hold, dims []Dim, output llm.Tokens) (*Denial, error)
 	var d Denial
 	if !s.decideLocked(now, &h.money, &d) {
 		s.unlock()
-		return &d, nil
+		refused := d // only a refusal is worth an allocation
+		return &refused, nil
 	}
 	if len(dims) > 0 {
 		h.layer++
@@ -42,7 +43,7 @@ func (m *Memory) gatherMore(s *step, h *hold, dims []Dim, output llm.Tokens, sur
 	first := s.n
 	for i := range dims {
 		d := &dims[i]
-		if err := d.check(); err != nil {
+		if err := d.ID.Kind.check(); err != nil {
 			return err
 		}
 		if mt := m.index.get(&d.ID, 0, h.key, sure); !h.holds(mt) {

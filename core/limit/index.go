@@ -16,7 +16,7 @@ const clientIDs = 4096
 // a read lock was the obvious way; its shared counter was the hottest cache line of the process.
 type index struct {
 	seed    maphash.Seed
-	build   func(*meter) // gives a new meter its windows
+	build   func(Kind) *meter
 	buckets atomic.Pointer[[]atomic.Pointer[meter]]
 
 	mu struct {
@@ -32,7 +32,7 @@ type owner struct {
 	kind Kind
 }
 
-func (x *index) init(build func(*meter)) {
+func (x *index) init(build func(Kind) *meter) {
 	x.build = build
 	x.seed = maphash.MakeSeed()
 	b := make([]atomic.Pointer[meter], 256)
@@ -100,8 +100,8 @@ func (x *index) addLocked(h uint64, id ID, label int32) *meter {
 	}
 	x.mu.n++
 	x.mu.seq++
-	m := &meter{seq: x.mu.seq, hash: h, id: id, label: label}
-	x.build(m)
+	m := x.build(id.Kind)
+	m.seq, m.hash, m.id, m.label = x.mu.seq, h, id, label
 	head := &b[h&uint64(len(b)-1)]
 	m.next.Store(head.Load())
 	head.Store(m)

@@ -70,6 +70,8 @@ type Memory struct {
 	rules   map[Kind]Windows
 	index   index
 	table   table
+	wall    atomic.Int64 // wall minus monotonic ms at the last look at the wall clock
+	looked  atomic.Int64 // when that was, in monotonic ms; 0: never
 	stop    chan struct{}
 	once    sync.Once
 	done    sync.WaitGroup
@@ -148,7 +150,7 @@ func (m *Memory) lock(c *Claim) (time.Duration, error) {
 		return 0, fmt.Errorf("a claim has at most %d dimensions, not %d", MaxDims, c.N)
 	}
 	for i := range c.N {
-		if err := c.Dims[i].check(); err != nil {
+		if err := c.Dims[i].ID.Kind.check(); err != nil {
 			return 0, err
 		}
 	}
@@ -169,9 +171,9 @@ func (m *Memory) lock(c *Claim) (time.Duration, error) {
 func sane(n llm.Tokens) llm.Tokens { return min(max(n, 0), 1<<32) }
 
 // check refuses a kind that is none: its meter would be one of money.
-func (d *Dim) check() error {
-	if d.ID.Kind > ModelChannel && d.ID.Kind != Custom {
-		return fmt.Errorf("unknown dimension kind %d", d.ID.Kind)
+func (k Kind) check() error {
+	if k > ModelChannel && k != Custom {
+		return fmt.Errorf("unknown dimension kind %d: expected 0 to %d, or %d", k, ModelChannel, Custom)
 	}
 	return nil
 }
@@ -197,13 +199,18 @@ func (m *Memory) gather(c *Claim, sure bool) {
 	}
 }
 
-// build gives a new meter its windows.
-func (m *Memory) build(mt *meter) {
-	mt.mu.touched = m.clock.Mono()
-	if !mt.money() {
-		w := m.rules[mt.id.Kind]
-		mt.mu.qps, mt.mu.tpm = newQPS(w.QPS.rule()), newTPM(w.TPM.rule())
+// build makes a meter of a kind, with the windows that were chosen for it.
+func (m *Memory) build(k Kind) *meter {
+	now := m.clock.Mono()
+	if k == kindBalance || k == kindQuota {
+		mt := new(meter)
+		mt.mu.touched = now
+		return mt
 	}
+	w := m.rules[k]
+	d := &dimension{rates: rates{qps: newQPS(w.QPS.rule()), tpm: newTPM(w.TPM.rule())}}
+	d.mu.touched, d.mu.rates = now, &d.rates
+	return &d.meter
 }
 
 // noteRefusal counts the refusal against the key, for the cheap look.
@@ -215,8 +222,22 @@ func (s *step) noteRefusal(now time.Duration) {
 	}
 }
 
+// wallMS dates now. The wall clock is looked at every 10 ms only: reading it is a tenth of a Reserve, and a jump noticed
+// that late moves nothing but dates.
+func (m *Memory) wallMS(now time.Duration) int64 {
+	ms := int64(now/time.Millisecond) + 1
+	if last := m.looked.Load(); last == 0 || ms-last >= 10 {
+		m.wall.Store(m.clock.Wall().UnixMilli() - ms)
+		m.looked.Store(ms)
+	}
+	return ms + m.wall.Load()
+}
+
 // Inspect implements Limiter.
 func (m *Memory) Inspect(_ context.Context, id ID) (Use, error) {
+	if err := id.Kind.check(); err != nil {
+		return Use{}, err
+	}
 	mt := m.index.find(m.index.hash(&id, 0), &id, 0)
 	if mt == nil {
 		return Use{}, nil

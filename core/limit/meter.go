@@ -30,10 +30,18 @@ type meter struct {
 		dead    bool          // swept: look the id up again
 		touched time.Duration // last use
 		open    int64         // open reservations: the concurrency
-		qps     gauge
-		tpm     gauge
 		purse   purse
+		*rates  // nil for money
 	}
+}
+
+// rates are the windows of a dimension. Money has none and is a third of the size.
+type rates struct{ qps, tpm gauge }
+
+// dimension is a meter and its rates in one piece of memory.
+type dimension struct {
+	meter
+	rates rates
 }
 
 // purse is money. For a balance settled is what the user owns, for a quota what the key has used.
@@ -44,16 +52,13 @@ type purse struct {
 // available is what a balance can still promise.
 func (p *purse) available() llm.Micro { return llm.AddMicro(p.settled, -p.held) }
 
-// money reports a meter that windows do not apply to.
-func (m *meter) money() bool { return m.id.Kind == kindBalance || m.id.Kind == kindQuota }
-
 // freshLocked tells whether forgetting the meter would change no answer.
 func (m *meter) freshLocked(now time.Duration) bool {
 	mu := &m.mu
 	if mu.open > 0 || mu.purse != (purse{}) {
 		return false
 	}
-	return mu.qps.idle(now) && mu.tpm.idle(now)
+	return mu.rates == nil || mu.qps.idle(now) && mu.tpm.idle(now)
 }
 
 // charge is what one reservation holds on one meter.

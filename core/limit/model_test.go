@@ -541,14 +541,21 @@ func dump(m *Memory) string {
 		for mt := (*m.index.buckets.Load())[i].Load(); mt != nil; mt = mt.next.Load() {
 			mt.mu.Lock()
 			if !mt.freshLocked(now) {
-				out = append(out, fmt.Sprintf("%s %d: open %d touched %v purse %+v\n qps %s\n tpm %s\n", mt.id, mt.label, mt.mu.open,
-					mt.mu.touched, mt.mu.purse, dumpGauge(&mt.mu.qps, now), dumpGauge(&mt.mu.tpm, now)))
+				out = append(out, fmt.Sprintf("%s %d: open %d touched %v purse %+v%s\n", mt.id, mt.label, mt.mu.open,
+					mt.mu.touched, mt.mu.purse, dumpRates(mt.mu.rates, now)))
 			}
 			mt.mu.Unlock()
 		}
 	}
 	slices.Sort(out)
 	return strings.Join(out, "")
+}
+
+func dumpRates(r *rates, now time.Duration) string {
+	if r == nil {
+		return ""
+	}
+	return "\n qps " + dumpGauge(&r.qps, now) + "\n tpm " + dumpGauge(&r.tpm, now)
 }
 
 func dumpGauge(g *gauge, now time.Duration) string {

@@ -45,7 +45,7 @@ func (m *Memory) announce(h *hold, c *Claim) error {
 	h.id = m.journal.NextID()
 	e := &h.entry
 	*e = c.Facts
-	h.atMS = m.clock.Wall().UnixMilli()
+	h.atMS = m.wallMS(h.began)
 	e.Kind, e.Status, e.ID, e.AtMS = llm.EntryReserve, llm.StatusOpen, h.id, h.atMS
 	e.OrgID, e.UserID, e.KeyID = c.Caller.Org, c.Caller.User, c.Caller.Key
 	e.Billed, e.Price, e.Held, e.Label = c.Money.Billed, c.Money.Price, h.amount, 0
@@ -301,16 +301,15 @@ func (m *Memory) resolve(h *hold, now time.Duration, s *Settlement, estimated bo
 	if s.Status == llm.StatusFinalized || s.Status == llm.StatusPartial {
 		kind = llm.EntrySettle
 	}
-	h.entry = llm.Entry{
-		Kind: kind, ID: h.id, AtMS: h.atMS + h.sinceMS(now),
-		Status: s.Status, Usage: s.Usage, Cost: s.Cost, Estimated: estimated,
-		Channel: h.channel, HTTPStatus: int32(h.progress.status),
-		LatencyMS: h.sinceMS(now),
-	}
+	e := &h.entry
+	*e = llm.Entry{}
+	e.Kind, e.ID, e.AtMS = kind, h.id, h.atMS+h.sinceMS(now)
+	e.Status, e.Usage, e.Cost, e.Estimated = s.Status, s.Usage, s.Cost, estimated
+	e.Channel, e.HTTPStatus, e.LatencyMS = h.channel, int32(h.progress.status), h.sinceMS(now)
 	if h.firstByte > 0 {
-		h.entry.FirstMS = max(h.sinceMS(h.firstByte), 1)
+		e.FirstMS = max(h.sinceMS(h.firstByte), 1)
 	}
-	seq, err := m.journal.Append(&h.entry)
+	seq, err := m.journal.Append(e)
 	if err != nil {
 		return 0
 	}

@@ -250,8 +250,8 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 			h.n++
 		}
 		if !a.loose {
-			h.requests.tighten(now, &mu.qps, a.qps)
-			h.tokens.tighten(now, &mu.tpm, a.tpm)
+			h.requests.tighten(&mu.qps, a.qps, now)
+			h.tokens.tighten(&mu.tpm, a.tpm, now)
 		}
 	}
 	s.holdMoneyLocked(now, s.balance)
@@ -267,7 +267,7 @@ func (s *step) holdMoneyLocked(now time.Duration, m *meter) {
 }
 
 // tighten keeps the rate with the least left.
-func (r *Rate) tighten(now time.Duration, g *gauge, b bound) {
+func (r *Rate) tighten(g *gauge, b bound, now time.Duration) {
 	if b.most == 0 {
 		return
 	}

@@ -35,9 +35,9 @@ func (m *meter) storming(now time.Duration) bool {
 	return old&(1<<stormBits-1) >= stormAfter && uint64(now/time.Millisecond)-old>>stormBits < 1000
 }
 
-// Storm implements Limiter. It looks, charges nothing and makes no meter.
+// Storm implements Limiter. It looks, charges nothing and makes no meter; only keys are counted.
 func (m *Memory) Storm(id ID, limit int64) *Denial {
-	if limit <= 0 {
+	if limit <= 0 || id.Kind != Key {
 		return nil
 	}
 	mt := m.index.find(m.index.hash(&id, 0), &id, 0)
