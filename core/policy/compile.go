@@ -59,6 +59,8 @@ func (m *prepared) id() string { return m.Hash + "-" + m.Profile }
 // cacheDir is the module's own folder: what its child writes can touch no other module's code.
 func (m *prepared) cacheDir(root string) string { return filepath.Join(root, modulesDir, m.id()) }
 
+var errWall = errors.New("the child's time is over")
+
 // runChild has the child try j and gives what became of its cases. The error says why the module is refused.
 func runChild(ctx context.Context, o *Options, p *profile, j *job) ([]CaseResult, error) {
 	if os.Getenv(childEnv) != "" {
@@ -76,7 +78,7 @@ func runChild(ctx context.Context, o *Options, p *profile, j *job) ([]CaseResult
 	if err := gob.NewEncoder(&in).Encode(j); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, p.wall)
+	ctx, stop := context.WithTimeoutCause(ctx, p.wall, errWall)
 	defer stop()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = childEnviron()
@@ -98,7 +100,7 @@ func runChild(ctx context.Context, o *Options, p *profile, j *job) ([]CaseResult
 // childEnviron is next to nothing: the child handles what strangers wrote and must not hold the gateway's secrets.
 func childEnviron() []string {
 	env := []string{"GOMAXPROCS=1", childEnv + "=1"}
-	for _, name := range []string{"SYSTEMROOT", "TMPDIR"} {
+	for _, name := range []string{"SYSTEMROOT", "TMPDIR", "GORACE"} {
 		if v := os.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
 		}
@@ -109,7 +111,7 @@ func childEnviron() []string {
 // explain words how a child ended that gave no verdict.
 func explain(ctx context.Context, p *profile, cmd *exec.Cmd, stderr []byte, err error) error {
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(context.Cause(ctx), errWall):
 		return refuse("compiling and starting it took longer than the %v of profile %s", p.wall, p.name)
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -121,7 +121,7 @@ func (m *module) checkImport(imp importedFunc) error {
 
 // nearest words a hint at the name that is closest to want, if one is close.
 func nearest(want string, have []string) string {
-	best, dist := "", len(want)/3+1
+	best, dist := "", len(want)/2+1
 	for _, h := range have {
 		if d := editDistance(want, h); d < dist {
 			best, dist = h, d

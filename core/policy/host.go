@@ -30,18 +30,19 @@ type Host struct {
 		modules []*added
 		live    []*generation // not yet drained
 		retired Stats         // counters of those that were
-		closed  bool
 	}
 
 	number      uint32 // of the turn: the generation made last
+	closed      bool   // of the turn
 	faults      [nFaults]atomic.Uint64
 	swaps       atomic.Uint64
 	quarantines atomic.Uint64
 	dropped     atomic.Uint64
 
-	wake  chan struct{} // to the mender; one is enough
-	lines chan line     // to the log
-	stop  chan struct{}
+	wake  chan struct{}   // to the mender; one is enough
+	lines chan line       // to the log
+	life  context.Context // of the goroutines and the children; fixed, ended by Close
+	end   context.CancelFunc
 	done  sync.WaitGroup
 }
 
@@ -75,12 +76,14 @@ func NewHost(o Options) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{o: o, store: store, turn: make(chan struct{}, 1), code: map[string]*machine{}, wake: make(chan struct{}, 1),
-		lines: make(chan line, queuedLines), stop: make(chan struct{})}
+		lines: make(chan line, queuedLines)}
+	h.life, h.end = context.WithCancel(context.Background())
 	h.rt, h.cache, err = newRuntime(context.Background(), store.run)
 	if err == nil {
 		err = store.settle()
 	}
 	if err != nil {
+		h.end()
 		store.close()
 		return nil, err
 	}
@@ -89,19 +92,17 @@ func NewHost(o Options) (*Host, error) {
 	return h, nil
 }
 
-// Close releases every instance and module; Decide gives native defaults from then on.
+// Close ends a child that is running and releases every instance and module; Decide gives native defaults from then
+// on.
 func (h *Host) Close() {
+	h.end()
 	h.turn <- struct{}{}
 	defer func() { <-h.turn }()
-	h.mu.Lock()
-	closed := h.mu.closed
-	h.mu.closed = true
-	h.mu.Unlock()
-	if closed {
+	if h.closed {
 		return
 	}
+	h.closed = true
 	h.swap(nil)
-	close(h.stop)
 	h.done.Wait()
 	ctx := context.Background()
 	_ = h.rt.Close(ctx) // in memory only: nothing that could fail and matter
@@ -109,20 +110,29 @@ func (h *Host) Close() {
 	h.store.close()
 }
 
-// begin waits for the control plane's turn.
-func (h *Host) begin(ctx context.Context) error {
+// begin waits for the control plane's turn. The context it gives ends with the caller's or the host; finish gives the
+// turn back.
+func (h *Host) begin(parent context.Context) (ctx context.Context, finish func(), err error) {
+	closed := llm.Errorf(llm.KindUnavailable, "the policy host is closed")
+	select {
+	case <-h.life.Done():
+		return nil, nil, closed
+	default:
+	}
 	select {
 	case h.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-h.life.Done():
+		return nil, nil, closed
+	case <-parent.Done():
+		return nil, nil, parent.Err()
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.closed {
+	ctx, cancel := context.WithCancel(parent)
+	unhook := context.AfterFunc(h.life, cancel)
+	return ctx, func() {
+		unhook()
+		cancel()
 		<-h.turn
-		return llm.Errorf(llm.KindUnavailable, "the policy host is closed")
-	}
-	return nil
+	}, nil
 }
 
 // Add verifies raw bytes in a killable child, compiles them and runs their cases; the same bytes again are a no-op.
@@ -132,10 +142,11 @@ func (h *Host) Add(ctx context.Context, name string, wasm []byte, profile string
 	if err != nil {
 		return Module{}, err
 	}
-	if err := h.begin(ctx); err != nil {
+	ctx, finish, err := h.begin(ctx)
+	if err != nil {
 		return Module{}, err
 	}
-	defer func() { <-h.turn }()
+	defer finish()
 	if old := h.find(func(a *added) bool { return a.Name == name && a.Hash == m.Hash && a.Profile == m.Profile }); old != nil {
 		return old.Module, nil
 	}
@@ -175,10 +186,11 @@ func (h *Host) room(m *prepared) error {
 
 // Remove forgets a module; one that is active goes on serving until the next Activate.
 func (h *Host) Remove(ctx context.Context, name, hash string) error {
-	if err := h.begin(ctx); err != nil {
+	ctx, finish, err := h.begin(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() { <-h.turn }()
+	defer finish()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := len(h.mu.modules)
@@ -220,10 +232,11 @@ func (h *Host) Modules() []Module {
 
 // Activate instantiates a module with params and swaps it in; nil binding: no module. On error the old one serves.
 func (h *Host) Activate(ctx context.Context, b *Binding, env Envelope) error {
-	if err := h.begin(ctx); err != nil {
+	ctx, finish, err := h.begin(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() { <-h.turn }()
+	defer finish()
 	if b == nil {
 		h.swap(nil)
 		return nil

@@ -21,13 +21,14 @@ func TestMain(m *testing.M) {
 	if IsChild(os.Args, os.Stdin, os.Stdout) {
 		os.Exit(0)
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // children of a race build would each end a second late
 	goleak.VerifyTestMain(m)
 }
 
 // wide lets everything through, so that tests see what the module said.
 func wide() Envelope {
 	return Envelope{MaxMultiplier: abi.MaxMultiplier, MaxBurst: abi.MaxMultiplier, MaxOverdraft: 1 << 40, MaxCustomDims: 16,
-		MinPrice: 1, MayDeny: true, MaySkipBilling: true, MaySkipLimits: true}
+		MinPrice: 1, MayDeny: true, MaySkipBilling: true, MaySkipLimits: true, MayDropKey: true}
 }
 
 func newHost(t testing.TB, o Options) *Host {

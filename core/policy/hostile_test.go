@@ -61,7 +61,7 @@ func TestP01FuelStopsEverything(t *testing.T) {
 				}
 			}
 			// The machine is shared: what the module costs is its best time, the bound is the contract's 10 ms.
-			if best > 10*time.Millisecond {
+			if best > patience*10*time.Millisecond {
 				t.Errorf("a call took %v at best, want <= 10ms", best)
 			}
 			t.Logf("best %v, worst %v", best, worst)
@@ -169,7 +169,7 @@ func TestP03OverwrittenBytes(t *testing.T) {
 		binary.LittleEndian.PutUint32(bad[rnd.IntN(len(bad)-4):], rnd.Uint32())
 		began := time.Now()
 		_, err := h.Add(context.Background(), "bad", bad, "")
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > patience*time.Second {
 			t.Errorf("took %v", took)
 		}
 		var e *llm.Error
@@ -288,7 +288,7 @@ func TestP03Bombs(t *testing.T) {
 			took := time.Since(began)
 			runtime.ReadMemStats(&after)
 			wantRefusal(t, err, c.want)
-			if took > time.Second {
+			if took > patience*time.Second {
 				t.Errorf("refused after %v, want < 1s", took)
 			}
 			if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {

@@ -27,7 +27,7 @@ func (h *Host) wakeMender() {
 func (h *Host) mender() {
 	for {
 		select {
-		case <-h.stop:
+		case <-h.life.Done():
 			return
 		case <-h.wake:
 		}
@@ -40,7 +40,7 @@ func (h *Host) mender() {
 		}
 		rest := time.NewTimer(mendShare * (h.o.Clock.Mono() - began))
 		select {
-		case <-h.stop:
+		case <-h.life.Done():
 			rest.Stop()
 			return
 		case <-rest.C:
@@ -63,7 +63,7 @@ func (h *Host) writeLines() {
 	)
 	for {
 		select {
-		case <-h.stop:
+		case <-h.life.Done():
 			return
 		case l := <-h.lines:
 			if now := h.o.Clock.Mono().Truncate(time.Second); now != second {

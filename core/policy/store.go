@@ -96,13 +96,9 @@ func (c *cacheStore) close() {
 // the runtime looks, and afterwards they must still be the very same files and the only ones. If not, the runtime
 // did not find what it wanted there and has compiled, which the gateway never does; the code is refused.
 func (c *cacheStore) load(ctx context.Context, rt wazero.Runtime, m *prepared) (wazero.CompiledModule, error) {
-	entries, err := filepath.Glob(filepath.Join(m.cacheDir(c.root), filepath.Base(c.read), "*"))
+	entries, err := c.entries(m)
 	if err != nil {
 		return nil, err
-	}
-	entries = slices.DeleteFunc(entries, func(e string) bool { return strings.HasSuffix(e, ".tmp") }) // of a child that died
-	if len(entries) == 0 {
-		return nil, refuse("%s %.12s is not in the cache of compiled modules; add it again", m.Name, m.Hash)
 	}
 	if err := os.MkdirAll(c.read, 0o700); err != nil {
 		return nil, err
@@ -126,6 +122,27 @@ func (c *cacheStore) load(ctx context.Context, rt wazero.Runtime, m *prepared) (
 		return nil, refuse("%s %.12s in the cache was made by another version or machine; add it again", m.Name, m.Hash)
 	}
 	return code, nil
+}
+
+// entries are the files that the module's child left.
+func (c *cacheStore) entries(m *prepared) ([]string, error) {
+	all, err := filepath.Glob(filepath.Join(m.cacheDir(c.root), filepath.Base(c.read), "*"))
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(e string) bool { return strings.HasSuffix(e, ".tmp") }) // of a child that died
+	size := int64(0)
+	for _, e := range all {
+		st, err := os.Lstat(e)
+		if err != nil {
+			return nil, err
+		}
+		size += st.Size()
+	}
+	if len(all) == 0 {
+		return nil, refuse("%s %.12s is not in the cache of compiled modules; add it again", m.Name, m.Hash)
+	}
+	return all, m.p.within(int(size), int(m.p.code), "machine code: bytes")
 }
 
 func (c *cacheStore) list() []string {

@@ -1,0 +1,132 @@
+package policy
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/sdk/abi"
+)
+
+func TestParseFacts(t *testing.T) {
+	tiers, labels := []string{"free", "gold"}, []string{"soft", "region"}
+	got, err := ParseFacts([]byte(`{"now_ms":5,"entropy":6,"flags":3,"endpoint":"messages","input_tokens":7,"output_tokens_max":8,
+		"choices":2,"body_bytes":9,"key_id":10,"user_id":11,"org_id":12,"key_qps_limit":13,"key_qps_current":14,"key_tpm_limit":15,
+		"key_tpm_current":16,"key_concurrency_limit":17,"key_concurrency_current":18,"quota_limit_micro":19,"quota_used_micro":20,
+		"balance_available_micro":-21,"estimated_cost_micro":22,"minute_of_week":23,"day_of_month":24,"days_in_month":28,"tier":"gold",
+		"attributes":{"model":"m","client_ip":"::1","region":"eu"}}`), tiers, labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Facts{NowMS: 5, Entropy: 6, Flags: 3, Endpoint: llm.Messages, Input: 7, OutputMax: 8, Choices: 2, BodyBytes: 9,
+		Key: 10, User: 11, Org: 12, QPSLimit: 13, QPSCurrent: 14, TPMLimit: 15, TPMCurrent: 16, ConcurrencyLimit: 17,
+		ConcurrencyCurrent: 18, QuotaLimit: 19, QuotaUsed: 20, BalanceAvailable: -21, EstimatedCost: 22, MinuteOfWeek: 23,
+		DayOfMonth: 24, DaysInMonth: 28, Tier: 1}
+	want.Attr[AttrModel], want.Attr[AttrClientIP], want.Attr[AttrLabel0+1] = "m", "::1", "eu"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want -, got +:\n%s", diff)
+	}
+	for _, c := range []struct{ raw, want string }{
+		{`{"nowms":1}`, `facts.nowms: unknown field (nearest: "now_ms")`},
+		{`{"tier":"glod"}`, `facts.tier: unknown name "glod" (nearest: "gold")`},
+		{`{"tier":2}`, "facts.tier: 2, want 0 to 1"},
+		{`{"endpoint":[]}`, "want a name or a number"},
+		{`{"attributes":{"modle":"x"}}`, `unknown attribute "modle" (nearest: "model")`},
+		{`{"input_tokens":"7"}`, "facts.input_tokens"},
+		{`{"day_of_month":70000}`, "facts.day_of_month"},
+		{`{} {}`, "something follows"},
+		{`[]`, "facts: "},
+	} {
+		if _, err := ParseFacts([]byte(c.raw), tiers, labels); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.raw, err, c.want)
+		}
+	}
+}
+
+func TestRunCases(t *testing.T) {
+	a := guest(sixDims()).section(abi.SectionCases, `{
+		"configure":{"tiers":["free","gold"],"labels":["soft"],"params":{}},
+		"cases":[
+			{"name":"all","facts":{"tier":"gold","attributes":{"soft":"1"}},"want":{"abstain":false,"verdict":"allow","tpm_permille":900,"tier":"",
+				"dims":[{"kind":"key","tier":"","skip_if_absent":true},{"kind":"model"},{},{"kind":"org","qps_limit":10},{"kind":"key+model"},{"kind":"custom","value":"eu1"}]}},
+			{"name":"wrong number","facts":{},"want":{"tpm_permille":901}},
+			{"name":"wrong dimension","facts":{},"want":{"dims":[{"kind":"user"},{},{},{},{},{"value":"us"}]}},
+			{"name":"fewer dimensions","facts":{},"want":{"dims":[]}}]}`)
+	results, err := RunCases(context.Background(), Options{}, a.bytes(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{nil, {"tpm_permille: got 900, want 901"},
+		{"dims[0].kind: got key, want user", "dims[5].value: got eu1, want us"}, {"dims: got 6, want 0"}}
+	for i, r := range results {
+		if diff := cmp.Diff(want[i], r.Diff); diff != "" || r.Passed != (want[i] == nil) {
+			t.Errorf("%s: passed %v\n%s", r.Name, r.Passed, diff)
+		}
+	}
+}
+
+func TestRunCasesRefusals(t *testing.T) {
+	run := func(a *asm, cases string) error {
+		var raw []byte
+		if cases != "" {
+			raw = []byte(cases)
+		}
+		_, err := RunCases(context.Background(), Options{}, a.bytes(), "", raw)
+		return err
+	}
+	ok := guest(allow(5))
+	for _, c := range []struct {
+		a           *asm
+		cases, want string
+	}{
+		{ok, "", "no section weir.cases and none were given"},
+		{ok, `{"cases":[{"name":"x","facts":{},"want":{"qps":5}}]}`, `case "x": want.qps: unknown`},
+		{ok, `{"cases":[{"name":"x","facts":{"atributes":{}},"want":{}}]}`, `case "x": facts.atributes: unknown field (nearest: "attributes")`},
+		{ok, `{"cases":[{"name":"x","facts":{},"want":7}]}`, "not an object"},
+	} {
+		if err := run(c.a, c.cases); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.cases, err, c.want)
+		}
+	}
+}
+
+// A module that counts its calls is not a function of the facts; the cases find that out.
+func TestRunCasesSeesState(t *testing.T) {
+	count := cat(c32(0x8000), ld32(0x8000), c32(1), []byte{0x6a, 0x36, 0, 0})
+	a := guest(count, st16(respAt, 1), c32(respAt+abi.RespRetryAfterMS), ld32(0x8000), []byte{0x36, 0, 0}, c32(0))
+	results, err := RunCases(context.Background(), Options{}, a.bytes(), "", []byte(`{"cases":[{"name":"x","facts":{},"want":{}}]}`))
+	if err != nil || results[0].Passed || !strings.Contains(results[0].Diff[0], "another decision later") {
+		t.Errorf("results %+v, error %v", results, err)
+	}
+}
+
+// A fault is a failed case unless it is what the case wants.
+func TestRunCasesSeesFaults(t *testing.T) {
+	cases := `{"cases":[{"name":"x","facts":{"entropy":0},"want":{}},{"name":"y","facts":{"entropy":0},"want":{"fault":"trap"}},
+		{"name":"z","facts":{"entropy":1},"want":{"qps_permille":5}}]}`
+	results, err := RunCases(context.Background(), Options{}, guest(trapWhenEntropyIs(0), allow(5)).bytes(), "", []byte(cases))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if results[0].Passed || results[0].Diff[0] != "fault: got trap, want " || !results[1].Passed || !results[2].Passed {
+		t.Errorf("results %+v", results)
+	}
+}
+
+func TestMarshalDecision(t *testing.T) {
+	var d Decision
+	d.reset()
+	d.Verdict, d.Tier, d.Message, d.N = Deny, 1, "no", 1
+	d.Dims[0] = Dimension{Kind: abi.KindModelChannel, Tier: 0, Multiplier: 1000, Burst: 1000, Cost: 500}
+	got, err := MarshalDecision(&d, []string{"free", "gold"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"verdict":"deny"`, `"tier":"gold"`, `"status":403`, `"kind":"model+channel"`, `"tier":"free"`, `"cost_permille":500`} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
+	}
+}
