@@ -147,6 +147,8 @@ type naiveCharge struct {
 	firstTen     *naiveSlot
 	lastTen      *naiveSlot
 	firstN, late int64
+	dim          Dim
+	layer        int
 }
 
 type naiveHold struct {
@@ -157,6 +159,8 @@ type naiveHold struct {
 	amount         llm.Micro
 	real           Reservation
 	sent           bool
+	known          *llm.Usage
+	layer          int
 }
 
 type naiveModel struct {
@@ -200,49 +204,69 @@ func most(r rule, limit int64, burst uint32) (one, ten int64) {
 	return one, ten
 }
 
-// over lists what refuses a claim, worst first: the design's order.
-func (m *naiveModel) over(c *Claim, tokens llm.Tokens, amount llm.Micro) []string {
-	type refusal struct {
-		rank int
-		what string
-	}
-	var rs []refusal
-	add := func(rank int, format string, args ...any) {
-		rs = append(rs, refusal{rank, fmt.Sprintf(format, args...)})
-	}
-	if amount > 0 && amount > m.settled-m.held {
-		add(100, "balance")
-	}
-	if amount > 0 && m.used+m.held+amount > c.Money.QuotaLimit {
-		add(200, "quota")
-	}
-	for i, d := range c.Dims[:c.N] {
-		if d.CountOnly {
-			continue
-		}
-		n, rank := m.dim(d), int(rankOf(d.ID.Kind, i))
-		if d.Effective.Concurrency > 0 && n.open >= d.Effective.Concurrency {
-			add(300+rank, "concurrency %s", d.ID)
-		}
-		one, ten := most(n.qps.rule, d.Effective.QPS, d.Burst)
-		if one > 0 && (n.qps.level(m.now)+1 > one || (ten > 0 && n.tenQPS != nil && n.tenQPS.level(m.now)+1 > ten)) {
-			add(400+rank, "qps %s", d.ID)
-		}
-		one, ten = most(n.tpm.rule, d.Effective.TPM, d.Burst)
-		w := scaleUp(int64(tokens), d.Cost)
-		switch {
-		case one > 0 && w > one:
-			add(rank, "too large %s", d.ID)
-		case one > 0 && (n.tpm.level(m.now)+w > one || (ten > 0 && n.tenTPM != nil && n.tenTPM.level(m.now)+w > ten)):
-			add(500+rank, "tpm %s", d.ID)
-		}
-	}
+// refusals are gathered in any order and reported in the design's.
+type refusals []refusal
+
+type refusal struct {
+	rank int
+	what string
+}
+
+func (rs *refusals) add(rank int, format string, args ...any) {
+	*rs = append(*rs, refusal{rank, fmt.Sprintf(format, args...)})
+}
+
+func (rs refusals) names() (out []string) {
 	sort.Slice(rs, func(i, j int) bool { return rs[i].rank < rs[j].rank })
-	var out []string
 	for _, r := range rs {
 		out = append(out, r.what)
 	}
 	return out
+}
+
+func (m *naiveModel) overMoney(rs *refusals, amount llm.Micro) {
+	if amount > 0 && amount > m.settled-m.held {
+		rs.add(100, "balance")
+	}
+	if amount > 0 && m.used+m.held+amount > modelQuota {
+		rs.add(200, "quota")
+	}
+}
+
+func (m *naiveModel) overRequests(rs *refusals, d Dim, rank int) {
+	n := m.dim(d)
+	if d.Effective.Concurrency > 0 && n.open >= d.Effective.Concurrency {
+		rs.add(300+rank, "concurrency %s", d.ID)
+	}
+	one, ten := most(n.qps.rule, d.Effective.QPS, d.Burst)
+	if one > 0 && (n.qps.level(m.now)+1 > one || (ten > 0 && n.tenQPS != nil && n.tenQPS.level(m.now)+1 > ten)) {
+		rs.add(400+rank, "qps %s", d.ID)
+	}
+}
+
+func (m *naiveModel) overTokens(rs *refusals, d Dim, rank int, weight int64) {
+	n := m.dim(d)
+	one, ten := most(n.tpm.rule, d.Effective.TPM, d.Burst)
+	switch {
+	case one > 0 && weight > one:
+		rs.add(rank, "too large %s", d.ID)
+	case one > 0 && (n.tpm.level(m.now)+weight > one || (ten > 0 && n.tenTPM != nil && n.tenTPM.level(m.now)+weight > ten)):
+		rs.add(500+rank, "tpm %s", d.ID)
+	}
+}
+
+// over lists what refuses a claim, in the order of reporting.
+func (m *naiveModel) over(c *Claim, tokens llm.Tokens, amount llm.Micro) []string {
+	var rs refusals
+	m.overMoney(&rs, amount)
+	for i, d := range c.Dims[:c.N] {
+		if !d.CountOnly {
+			rank := int(rankOf(d.ID.Kind, i))
+			m.overRequests(&rs, d, rank)
+			m.overTokens(&rs, d, rank, scaleUp(int64(tokens), d.Cost))
+		}
+	}
+	return rs.names()
 }
 
 // remember copies a window into its history of ten.
@@ -258,7 +282,7 @@ func remember(w *naiveWindow, now time.Duration) *naiveWindow {
 
 func (m *naiveModel) charge(d Dim, tokens llm.Tokens) *naiveCharge {
 	n := m.dim(d)
-	c := &naiveCharge{d: n, cost: d.Cost, total: scaleUp(int64(tokens), d.Cost)}
+	c := &naiveCharge{d: n, dim: d, cost: d.Cost, total: scaleUp(int64(tokens), d.Cost)}
 	n.open++
 	if _, ten := most(n.qps.rule, d.Effective.QPS, d.Burst); ten > 0 && n.tenQPS == nil {
 		n.tenQPS = remember(n.qps, m.now)
@@ -334,13 +358,15 @@ type admission struct {
 	limit  Limits // the largest that was in use
 }
 
+const modelQuota = 5000
+
 var modelIDs = []ID{{Kind: Key, Scope: 3}, {Kind: Model, Name: "m"}, {Kind: Global}, {Kind: User, Scope: 2}}
 
 func drawClaim(t *rapid.T, price llm.Price) *Claim {
 	c := &Claim{Caller: Caller{Org: 1, User: 2, Key: 3}}
 	c.Input = llm.Tokens(rapid.IntRange(0, 40).Draw(t, "input"))
 	c.Output = llm.Tokens(rapid.IntRange(0, 40).Draw(t, "output"))
-	c.Money = Money{Price: price, Billed: true, Balance: true, Quota: true, QuotaLimit: 5000, Label: 1}
+	c.Money = Money{Price: price, Billed: true, Balance: true, Quota: true, QuotaLimit: modelQuota, Label: 1}
 	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(modelIDs), 1, 4, rapid.ID[ID]).Draw(t, "dims") {
 		d := Dim{ID: id, Base: Limits{QPS: 3, TPM: 120}}
 		d.Effective = Limits{
@@ -443,13 +469,16 @@ func (x *machine) commit(t *rapid.T) {
 func (x *machine) release(t *rapid.T) {
 	h := x.draw(t)
 	u := llm.Usage{}
-	if h.sent {
+	switch {
+	case h.known != nil:
+		u = *h.known
+	case h.sent:
 		u = llm.Usage{InputTokens: h.input, OutputTokens: h.relayed}
 	}
 	if s := h.real.Release(); !s.First || s.Usage != u {
 		t.Fatalf("%+v, want usage %+v", s, u)
 	}
-	x.settle(h, u, h.sent)
+	x.settle(h, u, h.sent || h.known != nil)
 }
 
 func (x *machine) relay(t *rapid.T) {
@@ -458,20 +487,109 @@ func (x *machine) relay(t *rapid.T) {
 	h.relayed += llm.Tokens(rapid.IntRange(1, 30).Draw(t, "tokens"))
 	h.real.Relayed(h.relayed)
 	h.sent = true
-	if now := h.input + h.relayed; now > h.covered {
-		h.covered = now
+	if h.known == nil {
+		x.owe(h, llm.Usage{InputTokens: h.input, OutputTokens: h.relayed})
+	}
+}
+
+// owe charges what goes beyond the hold.
+func (x *machine) owe(h *naiveHold, u llm.Usage) {
+	if u.Total() > h.covered {
+		h.covered = u.Total()
 		for _, c := range h.charges {
-			x.model.post(c, scaleUp(int64(now), c.cost)-c.total)
+			x.model.post(c, scaleUp(int64(h.covered), c.cost)-c.total)
 		}
 	}
-	if more := x.price.Cost(llm.Usage{InputTokens: h.input, OutputTokens: h.relayed}) - h.amount; more > 0 {
+	if more := x.price.Cost(u) - h.amount; more > 0 {
 		h.amount += more
 		x.model.held += more
 	}
 }
 
+// extend tops up, tries a channel, or both.
+func (x *machine) extend(t *rapid.T) {
+	h := x.draw(t)
+	output := llm.Tokens(rapid.IntRange(0, 40).Draw(t, "output"))
+	tokens := max(h.covered, h.input+h.granted+output)
+	var rs refusals
+	var amount llm.Micro
+	if output > 0 {
+		amount = max(x.price.Hold(h.input, tokens-h.input)-h.amount, 0)
+		x.model.overMoney(&rs, amount)
+		for i, c := range h.charges {
+			if more := scaleUp(int64(tokens), c.cost) - c.total; more > 0 && !c.dim.CountOnly {
+				x.model.overTokens(&rs, c.dim, int(rankOf(c.dim.ID.Kind, i)), more)
+			}
+		}
+	}
+	var dims []Dim
+	if rapid.Bool().Draw(t, "channel") && !slices.ContainsFunc(h.charges, func(c *naiveCharge) bool { return c.dim.ID.Kind == Channel }) {
+		d := dim(ID{Kind: Channel, Scope: 1}, Limits{QPS: 3, TPM: 120, Concurrency: rapid.Int64Range(0, 2).Draw(t, "concurrency")})
+		dims = append(dims, d)
+		x.model.overRequests(&rs, d, int(rankOf(Channel, 0)))
+		x.model.overTokens(&rs, d, int(rankOf(Channel, 0)), int64(tokens))
+	}
+	want, before := rs.names(), dump(x.Memory)
+	d, err := h.real.Extend(ctx, dims, output)
+	if err != nil || (d == nil) != (len(want) == 0) || (d != nil && named(d) != want[0]) {
+		t.Fatalf("extend: %+v %v, the model says %v", d, err, want)
+	}
+	if d != nil {
+		if after := dump(x.Memory); after != before {
+			t.Fatalf("a refusal left a trace:\n%s", cmp.Diff(before, after))
+		}
+		return
+	}
+	if output > 0 {
+		for _, c := range h.charges {
+			x.model.post(c, scaleUp(int64(tokens), c.cost)-c.total)
+		}
+		h.amount += amount
+		x.model.held += amount
+	}
+	if len(dims) > 0 {
+		h.layer++
+	}
+	for _, d := range dims {
+		c := x.model.charge(d, tokens)
+		c.layer = h.layer
+		h.charges = append(h.charges, c)
+	}
+	h.granted += output
+	h.covered = max(h.covered, h.input+h.granted)
+	if h.real.Granted() != h.granted {
+		t.Fatalf("granted %d, not %d", h.real.Granted(), h.granted)
+	}
+}
+
+func (x *machine) shrink(t *rapid.T) {
+	h := x.draw(t)
+	h.real.Shrink()
+	if h.layer == 0 {
+		return
+	}
+	h.charges = slices.DeleteFunc(h.charges, func(c *naiveCharge) bool {
+		if c.layer == h.layer {
+			x.model.end(c, 0)
+		}
+		return c.layer == h.layer
+	})
+	h.layer--
+}
+
+func (x *machine) known(t *rapid.T) {
+	h := x.draw(t)
+	u := llm.Usage{
+		InputTokens:  llm.Tokens(rapid.IntRange(0, 60).Draw(t, "input")),
+		OutputTokens: llm.Tokens(rapid.IntRange(0, 90).Draw(t, "output")),
+	}
+	h.real.UsageKnown(u)
+	h.known = &u
+	x.owe(h, u)
+}
+
 func (x *machine) check(t *rapid.T) {
-	for _, id := range modelIDs {
+	for _, id := range append(modelIDs, ID{Kind: Channel, Scope: 1}) {
 		n := x.model.dims[id]
 		if n == nil {
 			continue
@@ -505,7 +623,7 @@ func TestAgainstTheNaiveModel(t *testing.T) {
 		t.Run(string(a), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w := Windows{QPS: a, TPM: a}
-				rules := map[Kind]Windows{Key: w, Model: w, Global: w, User: w}
+				rules := map[Kind]Windows{Key: w, Model: w, Global: w, User: w, Channel: w}
 				x := &machine{clock: llm.NewFakeClock(start), price: llm.Price{Input: 1_000_000, Output: 2_000_000, Request: 3}}
 				x.Memory = New(Options{Algorithms: rules}, x.clock, nil)
 				defer x.Close()
@@ -519,6 +637,9 @@ func TestAgainstTheNaiveModel(t *testing.T) {
 					"commit":  x.commit,
 					"release": x.release,
 					"relay":   x.relay,
+					"extend":  x.extend,
+					"shrink":  x.shrink,
+					"known":   x.known,
 					"tick":    func(t *rapid.T) { advance(time.Duration(rapid.IntRange(1, 1500).Draw(t, "ms")) * time.Millisecond) },
 					"wait":    func(t *rapid.T) { advance(time.Duration(rapid.IntRange(1, 90).Draw(t, "s")) * time.Second) },
 					"credit": func(t *rapid.T) {
