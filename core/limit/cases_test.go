@@ -646,6 +646,72 @@ func TestPreauth(t *testing.T) {
 	}
 }
 
+// TestDuplicatesMergeToTheStricter in every pairing of refusing and counting.
+func TestDuplicatesMergeToTheStricter(t *testing.T) {
+	strict, wide := dim(keyID(3), Limits{QPS: 1, TPM: 50}), dim(keyID(3), Limits{QPS: 5, Concurrency: 9})
+	loose := dim(keyID(3), Limits{QPS: 1})
+	loose.CountOnly = true
+	shadow := loose
+	shadow.CountOnly, shadow.Shadow = false, true
+	for name, c := range map[string]struct {
+		a, b   Dim
+		limit  int64 // requests let in at once
+		shadow bool
+	}{
+		"two limits":       {wide, strict, 1, false},
+		"limit and count":  {wide, loose, 5, false},
+		"count and limit":  {loose, wide, 5, false},
+		"limit and shadow": {wide, shadow, 5, false},
+		"shadow and limit": {shadow, wide, 5, false},
+		"count and shadow": {loose, shadow, 20, true},
+	} {
+		r := newRig(t, Options{})
+		cl := claim(1, c.a, c.b)
+		n := int64(0)
+		for range 20 {
+			if _, d, err := r.Reserve(ctx, cl); err != nil {
+				t.Fatal(err)
+			} else if d == nil {
+				n++
+			}
+		}
+		if n != c.limit || (len(cl.Shadowed) > 0) != c.shadow {
+			t.Errorf("%s: %d let in, shadowed %v", name, n, cl.Shadowed)
+		}
+	}
+}
+
+// TestExtremeNumbers neither panic nor let anything wrap around.
+func TestExtremeNumbers(t *testing.T) {
+	for _, a := range []Algorithm{Sliding, Fixed, TokenBucket} {
+		r := newRig(t, Options{Algorithms: map[Kind]Windows{Key: {QPS: a, TPM: a}}})
+		r.LoadBalance(2, 1<<62)
+		for _, limit := range []int64{1, 1 << 61, 1<<63 - 1} {
+			d := dim(keyID(3), Limits{QPS: limit, TPM: limit, Concurrency: limit})
+			d.Burst, d.Cost = 1<<32-1, 1<<32-1
+			c := claim(1<<62, d)
+			c.Output, c.SoftOutput = 1<<62, true
+			c.Money = Money{Price: llm.Price{Input: 1 << 60, Output: 1 << 60}, Billed: true, Balance: true, Overdraft: 1<<63 - 1}
+			res, refused, err := r.Reserve(ctx, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if refused != nil && refused.RetryAfterMS < 0 {
+				t.Fatalf("%s at %d: %+v", a, limit, refused)
+			}
+			r.clock.Advance(200 * 365 * 24 * time.Hour / 3)
+			res.UsageKnown(llm.Usage{InputTokens: 1 << 62, OutputTokens: 1 << 61})
+			res.Release()
+		}
+		if u := r.use(keyID(3)); u.TPM < 0 || u.TPMHeld != 0 || u.Concurrency != 0 || r.Open() != 0 {
+			t.Fatalf("%s: %+v, %d open", a, u, r.Open())
+		}
+		if _, held := r.Balance(2); held != 0 {
+			t.Fatalf("%s: %d held", a, held)
+		}
+	}
+}
+
 func TestOptionsValidate(t *testing.T) {
 	err := Options{Algorithms: map[Kind]Windows{KeyModel: {TPM: "leaky"}}}.Validate()
 	if err == nil || err.Error() != `algorithms.key+model.tpm: unknown algorithm "leaky": expected sliding, fixed or token_bucket` {

@@ -111,8 +111,8 @@ type Denial struct {
 	Requested int64 // what this request would have added
 	TooLarge  bool  // the request alone is larger than the limit: waiting cannot cure it
 
-	RetryAfterMS int64 // the latest of all refusing meters, rounded up
-	Exact        bool  // false for concurrency: a hint
+	RetryAfterMS int64 // the latest of all refusing meters, rounded up; one window where TooLarge; 0 for money
+	Exact        bool  // waiting that long is enough and a millisecond less is not; false where it is only a hint
 
 	Required, Available llm.Micro // AxisBalance
 	Used, Held          llm.Micro // AxisQuota
