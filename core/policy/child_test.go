@@ -5,6 +5,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,27 @@ func TestBrokenCacheEntryIsReplaced(t *testing.T) {
 	var d Decision
 	if h.Decide(sampleFacts(), &d); d.QPS != 5 {
 		t.Errorf("decision %+v", d)
+	}
+}
+
+// An entry under a name that the runtime does not look for would have it compile; that is seen and refused.
+func TestForeignCacheEntryIsRefused(t *testing.T) {
+	h := newHost(t, Options{})
+	mustAdd(t, h, "m", guest(allow(5)).bytes())
+	mustActivate(t, h, Binding{Module: "m"}, wide())
+	if err := h.Activate(context.Background(), nil, Envelope{}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := h.store.entries(h.find(func(*added) bool { return true }).prepared)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("entries %v, error %v", entries, err)
+	}
+	if err := os.Rename(entries[0], filepath.Join(filepath.Dir(entries[0]), strings.Repeat("0", 64))); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, h.Activate(context.Background(), &Binding{Module: "m"}, wide()), "another version or machine")
+	if n := len(h.store.list()); n != 0 {
+		t.Errorf("%d entries left where the runtime looks", n)
 	}
 }
 

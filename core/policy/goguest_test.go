@@ -73,12 +73,6 @@ func TestStandardGoGuest(t *testing.T) {
 		}
 	}
 	decide("gpt-4o-mini")
-	g := h.current.Load()
-	for i := range g.slots {
-		if left := g.slots[i].in.fuel.Get(); left != uint64(g.p.startFuel) {
-			t.Logf("slot %d: fuel left %d of %d", i, left, g.p.fuel)
-		}
-	}
 	if n := testing.AllocsPerRun(100, func() { h.Decide(f, d) }); n != 0 || d.Fault != "" {
 		t.Errorf("%v allocations per call, fault %q", n, d.Fault)
 	}

@@ -186,7 +186,7 @@ func (h *Host) room(m *prepared) error {
 
 // Remove forgets a module; one that is active goes on serving until the next Activate.
 func (h *Host) Remove(ctx context.Context, name, hash string) error {
-	ctx, finish, err := h.begin(ctx)
+	_, finish, err := h.begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -447,47 +447,64 @@ func TestP04ReloadsUnderLoad(t *testing.T) {
 	if testing.Short() {
 		reloads = 50
 	}
+	reloadUnderLoad(t, reloads, nil, func(_ *Facts, d *Decision) bool {
+		return d.Fault == "" && d.QPS >= 1 && d.QPS <= 3 && d.Module == fmt.Sprint("m", d.QPS)
+	})
+}
+
+// One call in 64 traps, so slots are mended and drained at once.
+func TestP04ReloadsOfAFaultyModule(t *testing.T) {
+	reloadUnderLoad(t, 50, trapWhenEntropyIs(0), func(f *Facts, d *Decision) bool {
+		if f.Entropy == 0 {
+			return d.Fault == "trap" || d.Fault == "exhausted"
+		}
+		return d.Fault == "exhausted" || d.Fault == "" && d.QPS >= 1 && d.QPS <= 3 && d.Module == fmt.Sprint("m", d.QPS)
+	})
+}
+
+// reloadUnderLoad swaps between three modules that begin with prefix while four workers call.
+func reloadUnderLoad(t *testing.T, reloads int, prefix []byte, right func(*Facts, *Decision) bool) {
 	h := newHost(t, Options{})
 	for i := uint32(1); i <= 3; i++ {
-		mustAdd(t, h, fmt.Sprint("m", i), guest(allow(i)).bytes())
+		mustAdd(t, h, fmt.Sprint("m", i), guest(prefix, allow(i)).bytes())
 	}
 	mustActivate(t, h, Binding{Module: "m1"}, wide())
 	var (
-		stop  atomic.Bool
-		calls atomic.Int64
-		wg    sync.WaitGroup
+		stop atomic.Bool
+		wg   sync.WaitGroup
 	)
 	for range 4 {
 		wg.Go(func() {
 			f, d := sampleFacts(), new(Decision)
-			for !stop.Load() {
-				h.Decide(f, d)
-				if d.Fault != "" || d.QPS < 1 || d.QPS > 3 || d.Module != fmt.Sprint("m", d.QPS) {
+			for i := uint64(1); !stop.Load(); i++ {
+				f.Entropy = i % 64
+				if h.Decide(f, d); !right(f, d) {
 					t.Errorf("call failed: %q by %s qps %d", d.Fault, d.Module, d.QPS)
 					return
 				}
-				if calls.Add(1)%64 == 0 {
+				if f.Entropy == 0 {
 					runtime.Gosched()
 				}
 			}
 		})
 	}
-	rss := 0
+	var before map[string]int
 	for i := range reloads {
-		mustActivate(t, h, Binding{Module: fmt.Sprint("m", i%3+1)}, wide())
 		if i == reloads/2 {
-			rss = residentKB(t)
+			before = memoryKB(t)
 		}
+		mustActivate(t, h, Binding{Module: fmt.Sprint("m", i%3+1)}, wide())
 	}
+	after := memoryKB(t)
 	stop.Store(true)
 	wg.Wait()
-	if grown := residentKB(t) - rss; grown > 32<<10 {
-		t.Errorf("resident memory grew by %d KiB over the second half", grown)
+	if patience == 1 && (after["VmRSS"]-before["VmRSS"] > 32<<10 || after["VmSize"]-before["VmSize"] > 256<<10) {
+		t.Errorf("memory grew over the second half from %v to %v KiB", before, after)
 	}
 	if n := len(h.mu.live); n != 1 {
 		t.Errorf("%d generations live", n)
 	}
-	t.Logf("%d reloads, %d calls", reloads, calls.Load())
+	t.Logf("%d reloads, %+v", reloads, h.Stats())
 }
 
 func TestSameInputSameDecision(t *testing.T) {

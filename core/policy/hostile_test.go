@@ -44,7 +44,8 @@ func TestP01FuelStopsEverything(t *testing.T) {
 		{"memory.grow for ever", guest(loop(c32(1), []byte{opMemoryGrow, 0, 0x1a}))},
 		{"memory.grow by nothing", guest(loop(c32(0), []byte{opMemoryGrow, 0, 0x1a}))},
 		{"division in a loop", guest(loop(c64(1<<62), c64(3), []byte{0x80, 0x1a}))},
-		{"logging in a loop", logger()},
+		{"logging in a loop", logger([]byte{opCall, 0})},
+		{"logging through a table", logger(c32(0), []byte{opCallIndirect, 0, 0})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := serve(t, c.a, OnErrorDefault)
@@ -69,11 +70,14 @@ func TestP01FuelStopsEverything(t *testing.T) {
 	}
 }
 
-func logger() *asm {
+// logger calls weir.log for ever, by call; it stands in the table too.
+func logger(call ...[]byte) *asm {
 	a := guest()
 	a.imports = []importedFunc{{module: "weir", name: "log"}}
 	a.impTyp = []funcType{{i32 + i32 + i32, ""}}
-	a.funcs[0].body = loop(c32(1), c32(0), c32(512), []byte{opCall, 0})
+	a.table = []byte{1, typeFuncref, 0, 1}
+	a.elem = []byte{1, 0, opI32Const, 0, opEnd, 1, 0}
+	a.funcs[0].body = loop(c32(1), c32(0), c32(512), cat(call...))
 	return a
 }
 
@@ -380,6 +384,20 @@ func TestP05AnswersOutOfRange(t *testing.T) {
 				t.Errorf("stats %+v", s)
 			}
 		})
+	}
+}
+
+// A guest that forgets to answer is not taken at the word of the call before.
+func TestP05StaleAnswerIsBad(t *testing.T) {
+	silent := cat(ld32(reqAt+abi.ReqEntropy), c32(0), []byte{0x46, opIf, blockEmpty}, c32(0), []byte{0x0f, opEnd})
+	h := serve(t, guest(silent, allow(700)), OnErrorDefault)
+	f, d := sampleFacts(), new(Decision)
+	if h.Decide(f, d); d.QPS != 700 {
+		t.Fatalf("decision %+v", d)
+	}
+	f.Entropy = 0
+	if h.Decide(f, d); d.Fault != "bad_response" {
+		t.Errorf("decision %+v", d)
 	}
 }
 

@@ -82,11 +82,11 @@ func open(rt wazero.Runtime, code wazero.CompiledModule, p *profile, config []by
 
 func (in *instance) boot(p *profile, config []byte) error {
 	if in.mod.ExportedFunction(abi.ExportInitialize) != nil {
-		if _, err := in.ask(p, abi.ExportInitialize); err != nil {
+		if _, err := in.ask(p.startFuel, abi.ExportInitialize); err != nil {
 			return err
 		}
 	}
-	version, err := in.ask(p, abi.ExportVersion)
+	version, err := in.ask(p.fuel, abi.ExportVersion)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (in *instance) boot(p *profile, config []byte) error {
 	}
 	in.want = ^uint64(0)
 	if in.mod.ExportedFunction(abi.ExportAttributes) != nil {
-		if in.want, err = in.ask(p, abi.ExportAttributes); err != nil {
+		if in.want, err = in.ask(p.fuel, abi.ExportAttributes); err != nil {
 			return err
 		}
 	}
@@ -109,14 +109,14 @@ func (in *instance) boot(p *profile, config []byte) error {
 	return nil
 }
 
-// ask calls an export under the start budget and gives its one result, if it has one.
-func (in *instance) ask(p *profile, name string, args ...uint64) (uint64, error) {
-	in.fuel.Set(uint64(p.startFuel))
+// ask calls an export and gives its one result, if it has one.
+func (in *instance) ask(budget int64, name string, args ...uint64) (uint64, error) {
+	in.fuel.Set(uint64(budget))
 	in.lines = logLinesPerCall
 	res, err := in.mod.ExportedFunction(name).Call(in.ctx, args...)
 	switch {
 	case err != nil && int64(in.fuel.Get()) < 0:
-		return 0, fmt.Errorf("%s used more than %d units of fuel", name, p.startFuel)
+		return 0, fmt.Errorf("%s used more than %d units of fuel", name, budget)
 	case err != nil:
 		return 0, fmt.Errorf("%s: %s", name, firstLine(err))
 	case len(res) == 0:
@@ -139,7 +139,7 @@ func (in *instance) buffers(p *profile) error {
 }
 
 func (in *instance) view(p *profile, name string, size uint32) ([]byte, error) {
-	addr, err := in.ask(p, name)
+	addr, err := in.ask(p.fuel, name)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (in *instance) configure(p *profile, config []byte) error {
 	if config == nil || in.mod.ExportedFunction(abi.ExportConfigure) == nil {
 		return nil
 	}
-	addr, err := in.ask(p, abi.ExportParamsBuffer, uint64(len(config)))
+	addr, err := in.ask(p.fuel, abi.ExportParamsBuffer, uint64(len(config)))
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (in *instance) configure(p *profile, config []byte) error {
 	if !in.mod.Memory().Write(uint32(addr), config) {
 		return fmt.Errorf("%s gave address %d: %d bytes from there are not all inside its memory", abi.ExportParamsBuffer, addr, len(config))
 	}
-	code, err := in.ask(p, abi.ExportConfigure, uint64(len(config)))
+	code, err := in.ask(p.startFuel, abi.ExportConfigure, uint64(len(config)))
 	if err == nil && uint32(code) != 0 {
 		err = fmt.Errorf("%s refused the configuration with code %d", abi.ExportConfigure, uint32(code))
 	}

@@ -30,17 +30,19 @@ func (s *syncBuffer) count(text string) int {
 
 func (s *syncBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
 
-// residentKB is the resident memory of this process.
-func residentKB(t testing.TB) int {
+// memoryKB is the memory of this process by the kernel's names.
+func memoryKB(t testing.TB) map[string]int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	out := map[string]int{}
+	for _, name := range []string{"VmRSS", "VmSize"} {
+		_, rest, _ := strings.Cut(string(status), name+":")
+		if out[name], err = strconv.Atoi(strings.Fields(rest)[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
 }

@@ -3,7 +3,9 @@
 // every guest SDK carries the same numbers and a test compares them.
 //
 // All integers are little endian. Offsets are bytes from the start of the buffer, sizes are bytes. The host owns
-// both buffers during a call, the guest at all other times. Minor versions add only in reserved space.
+// both buffers during a call, the guest at all other times. Before each call the host writes the whole request up to
+// ReqStrings and zeroes the response up to RespDims: a guest writes RespMajor and what it wants to change. Entries
+// of dimensions and the arena hold what the guest left there. Minor versions add only in reserved space.
 package abi
 
 // The version of the ABI this host speaks. A module is loaded when its major is equal and its minor not newer.
