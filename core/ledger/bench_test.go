@@ -65,6 +65,9 @@ func BenchmarkAppend(b *testing.B) {
 	l := nullLedger(b, ledger.Options{})
 	e := llm.Entry{Kind: llm.EntryReserve, ID: 1, Model: "gpt-4o-mini", UserID: 1, KeyID: 1}
 	seq, err := l.Append(&e)
+	if err != nil {
+		b.Fatal(err)
+	}
 	e.Kind = llm.EntryProgress
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

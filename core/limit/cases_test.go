@@ -414,7 +414,7 @@ func TestDeadMetersAreLookedUpAgain(t *testing.T) {
 func TestOneMeterPerID(t *testing.T) {
 	r := newRig(t, Options{})
 	id := keyID(3)
-	if r.index.get(&id, 0, 3, true) != r.index.get(&id, 0, 3, true) || r.Meters() != 1 {
+	if first, second := r.index.get(&id, 0, 3, true), r.index.get(&id, 0, 3, true); first != second || r.Meters() != 1 {
 		t.Fatal("a second meter was made")
 	}
 }

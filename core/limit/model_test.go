@@ -352,12 +352,6 @@ type machine struct {
 	price llm.Price
 }
 
-type admission struct {
-	at     time.Duration
-	tokens *int64 // what it is charged for now
-	limit  Limits // the largest that was in use
-}
-
 const modelQuota = 5000
 
 var modelIDs = []ID{{Kind: Key, Scope: 3}, {Kind: Model, Name: "m"}, {Kind: Global}, {Kind: User, Scope: 2}}

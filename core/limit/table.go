@@ -85,7 +85,7 @@ func (t *table) put(h *hold) {
 	}
 	h.n, h.balance, h.quota = 0, nil, nil
 	h.generation++
-	h.word.Store(h.generation<<stateBits | stateFree)
+	h.word.Store(h.generation<<stateBits + stateFree)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.inUse--

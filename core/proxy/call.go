@@ -41,7 +41,6 @@ type call struct {
 	input    llm.Tokens
 	output   llm.Tokens // upper bound over all choices
 	soft     bool
-	price    llm.Price
 	facts    policy.Facts
 	decision policy.Decision
 	claim    limit.Claim
