@@ -370,6 +370,7 @@ func TestScanAccepts(t *testing.T) {
 		`{"model":"a","max_tokens":2147483647,` + ok + `}`,
 		`{"model":"a","unknown":1,"unknown":2,"Unknown":3,"":4,` + ok + `}`,
 		`{"model":"a","x":` + strings.Repeat("[", 255) + strings.Repeat("]", 255) + `,` + ok + `}`,
+		`{"model":"a","x":[` + strings.Repeat("[],{},", 1000) + `0],` + ok + `}`,
 		`{"model":"a","x":"\ud800\u0000\"\\\/\b\f\n\r\t",` + ok + `}`,
 		`{"model":"a","x":[1e400,-0,0.1,1E-7,true,false,null,{}],` + ok + `}`,
 		`{"model":"a","max_output_tokens":null,` + ok + `}`,

@@ -131,6 +131,16 @@ func TestEqualOnCorpora(t *testing.T) {
 	}
 }
 
+// Pieces whose packed bytes look like a shorter token's key.
+func TestEqualOnControlCharacters(t *testing.T) {
+	for n := range 9 {
+		for last := range byte(9) {
+			compare(t, "!"+strings.Repeat("\x00", n)+string(rune(last)))
+		}
+	}
+	compare(t, "\x00\x00\x00")
+}
+
 func TestEqualOnRandomStrings(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 6000 {
