@@ -25,7 +25,7 @@ func TestParseMicro(t *testing.T) {
 
 func TestMicroStringRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := llm.Micro(rapid.Int64Min(-1<<63 + 1).Draw(t, "m"))
+		m := llm.Micro(rapid.Int64Min(-1<<63+1).Draw(t, "m"))
 		if got, err := llm.ParseMicro(m.String()); err != nil || got != m {
 			t.Fatalf("%d printed as %q came back as %d, %v", m, m.String(), got, err)
 		}
