@@ -224,8 +224,10 @@ func (s *slot) shut() {
 	}
 }
 
-// mend gives each broken slot a fresh instance. Nobody calls a quarantined generation, so it is left alone.
-func (g *generation) mend() {
+// mend gives each broken slot a fresh instance; ok: it could. Nobody calls a quarantined generation, so it is left
+// alone.
+func (g *generation) mend() (ok bool) {
+	ok = true
 	for i := range g.slots {
 		s := &g.slots[i]
 		if g.quarantined.Load() || !s.state.CompareAndSwap(slotBroken, slotMending) {
@@ -236,9 +238,11 @@ func (g *generation) mend() {
 		if err != nil {
 			g.host.o.Log.Error("policy instance could not be replaced", "module", g.Name, "version", g.version, "error", err)
 			s.state.Store(slotBroken)
+			ok = false
 			continue
 		}
 		s.in = in
 		s.state.Store(slotFree)
 	}
+	return ok
 }

@@ -354,6 +354,17 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
+// A call that took its generation just before a swap starts again with the one in force.
+func TestRetiredGenerationSendsItsCallsOn(t *testing.T) {
+	h := serve(t, guest(allow(1)), OnErrorDefault)
+	old := h.current.Load()
+	mustActivate(t, h, Binding{Module: "m"}, wide())
+	var d Decision
+	if _, retired := old.run(sampleFacts(), &d, old); !retired {
+		t.Error("the old generation decided")
+	}
+}
+
 func TestQuarantine(t *testing.T) {
 	clock := llm.NewFakeClock(time.Unix(1_700_000_000, 0))
 	h := newHost(t, Options{Clock: clock})

@@ -13,6 +13,9 @@ import (
 // slowly must not take a core.
 const mendShare = 4
 
+// mendRetry is the wait after an instance could not be made, for example for want of memory.
+const mendRetry = time.Second
+
 // linesPerSecond bounds what all guests together may write into the log.
 const linesPerSecond = 100
 
@@ -35,15 +38,18 @@ func (h *Host) mender() {
 		h.mu.Lock()
 		live := slices.Clone(h.mu.live)
 		h.mu.Unlock()
+		rest := time.Duration(0)
 		for _, g := range live {
-			g.mend()
+			if !g.mend() {
+				rest = mendRetry
+			}
 		}
-		rest := time.NewTimer(mendShare * (h.o.Clock.Mono() - began))
+		pause := time.NewTimer(max(rest, mendShare*(h.o.Clock.Mono()-began)))
 		select {
 		case <-h.life.Done():
-			rest.Stop()
+			pause.Stop()
 			return
-		case <-rest.C:
+		case <-pause.C:
 		}
 	}
 }
