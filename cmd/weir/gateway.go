@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -215,12 +216,19 @@ func (g *gateway) close(ctx context.Context) error {
 // reload applies a changed configuration: settings, policies, and objects the store lacks. What cannot change in a
 // running process is named in the log. On error nothing changes.
 func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
+	if !slices.Equal(cfg.TierNames(), g.cfg.TierNames()) || !slices.Equal(cfg.Policies.Labels, g.cfg.Policies.Labels) {
+		// Policies know both by index, and requests in flight hold such indices.
+		return errors.New("the names of tiers and policies.labels change only with a restart; limits of a tier change at once")
+	}
 	seed, err := seedOf(cfg)
 	if err != nil {
 		return err
 	}
+	g.api.SetTiers(cfg.TierLimits())
 	g.api.SetEnvelope(cfg.PolicyEnvelope())
 	if err := g.api.Seed(ctx, seed, false); err != nil {
+		g.api.SetTiers(g.cfg.TierLimits())
+		g.api.SetEnvelope(g.cfg.PolicyEnvelope())
 		return err
 	}
 	g.proxy.SetSettings(cfg.Settings())

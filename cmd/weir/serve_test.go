@@ -57,6 +57,29 @@ func TestReload(t *testing.T) {
 	eventually(t, "the limit is gone again", func() bool { return p.status(key, hello) == http.StatusOK })
 }
 
+// TestReloadOfTiers: limits of a tier change at once; its name is an index to policies and stays until a restart.
+func TestReloadOfTiers(t *testing.T) {
+	p := serve(t, "tiers: [{name: free, tpm: 1}]\n")
+	key := p.key("--tier", "free")
+	if got := p.status(key, hello); got != http.StatusTooManyRequests {
+		t.Fatalf("a tier of 1 token a minute answers %d", got)
+	}
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.file, strings.Replace(string(text), "{name: free, tpm: 1}", "{name: free, tpm: 10000}", 1))
+	eventually(t, "the tier's new limit lets requests pass", func() bool { return p.status(key, hello) == http.StatusOK })
+	if limit := p.object("key", "usage-window", "1")["tpm"].(map[string]any)["limit"]; limit != 10000.0 {
+		t.Errorf("usage-window shows the tier's limit as %v", limit)
+	}
+	write(t, p.file, strings.Replace(string(text), "name: free", "name: gratis", 1))
+	eventually(t, "the renamed tier is refused", func() bool { return strings.Contains(p.log(), "only with a restart") })
+	if got := p.status(key, hello); got != http.StatusOK {
+		t.Errorf("after a refused file: %d", got)
+	}
+}
+
 // TestGracefulStop: SIGTERM lets an open stream end.
 func TestGracefulStop(t *testing.T) {
 	p := serve(t, `  medium: {target: "gpt-4o-mini+pace=20ms,out=40", price: {input_per_1m: 1.08, output_per_1m: 4.32}}`)

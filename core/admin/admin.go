@@ -64,6 +64,7 @@ type API struct {
 	global   atomic.Pointer[limit.Limits]
 	rules    atomic.Pointer[rules]
 	envelope atomic.Pointer[policy.Envelope]
+	tiers    atomic.Pointer[map[string]limit.Limits]
 
 	// Touched only with the turn.
 	seeded   map[string]string // object -> hash of what Seed wrote
@@ -84,11 +85,15 @@ func New(o Options, p Parts) *API {
 	a.global.Store(new(limit.Limits))
 	a.rules.Store(new(rules))
 	a.SetEnvelope(o.Envelope)
+	a.SetTiers(o.Tiers)
 	return a
 }
 
 // SetEnvelope bounds policies anew; the active one is bound by it from the next activation or Seed on.
 func (a *API) SetEnvelope(e policy.Envelope) { a.envelope.Store(&e) }
+
+// SetTiers changes the limits that usage-window shows for keys without their own; nil: any tier name is accepted.
+func (a *API) SetTiers(t map[string]limit.Limits) { a.tiers.Store(&t) }
 
 // Handler is the admin listener's handler.
 func (a *API) Handler() http.Handler {

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -56,20 +57,17 @@ func (a *API) keyFields(b *body, k *auth.Key) {
 }
 
 func (a *API) checkTier(s string) error {
-	if _, known := a.o.Tiers[s]; known || s == "" || a.o.Tiers == nil {
+	tiers := *a.tiers.Load()
+	if _, known := tiers[s]; known || s == "" || tiers == nil {
 		if len(s) > maxLabelName || !printable(s) {
 			return fmt.Errorf("expected at most %d printable bytes", maxLabelName)
 		}
 		return nil
 	}
-	if len(a.o.Tiers) == 0 {
+	if len(tiers) == 0 {
 		return fmt.Errorf("no tier %.64q; the configuration has none", s)
 	}
-	names := make([]string, 0, len(a.o.Tiers))
-	for name := range a.o.Tiers {
-		names = append(names, name)
-	}
-	return fmt.Errorf("no tier %.64q%s", s, suggest(s, names))
+	return fmt.Errorf("no tier %.64q%s", s, suggest(s, slices.Sorted(maps.Keys(tiers))))
 }
 
 // expiry counts from now; null lifts it.

@@ -36,7 +36,7 @@ func (a *API) usageWindow(c *call) (answer, error) {
 
 // baseLimits are the key's own limits where it has them, else its tier's.
 func (a *API) baseLimits(k auth.Key) limit.Limits {
-	t := a.o.Tiers[k.Tier]
+	t := (*a.tiers.Load())[k.Tier]
 	return limit.Limits{
 		QPS:         cmp.Or(k.QPSLimit, t.QPS),
 		TPM:         cmp.Or(k.TPMLimit, t.TPM),
