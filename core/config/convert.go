@@ -30,6 +30,7 @@ func (c *Config) Settings() proxy.Settings {
 	s := proxy.Settings{
 		Global:          c.Limits.Global.limits(),
 		Defaults:        map[limit.Kind]limit.Limits{},
+		Envelope:        c.PolicyEnvelope(),
 		StormPermille:   c.stormPermille(),
 		SettleTimeoutMS: c.Ledger.SettleTimeoutMS,
 		Currency:        c.Currency,

@@ -36,8 +36,8 @@ type profile struct {
 
 	code    int64 // bytes of machine code
 	wasi    bool
-	wall    time.Duration // of one run of the child
 	cpuS    uint64        // seconds of CPU of one run of the child
+	wall    time.Duration // of one run: at nice 19 a busy machine gives it a part of its time only
 	childMB uint64        // address space the child may add to what it starts with
 }
 
@@ -49,14 +49,14 @@ func profileOf(name string) (*profile, error) {
 			name: ProfileSmall, bytes: 256 << 10, pages: 16, fuel: 200_000, startFuel: 5_000_000,
 			functions: 2_000, body: 32 << 10, nesting: 64, locals: 256, allLocals: 64 << 10, brTable: 512,
 			types: 500, globals: 500, exports: 64, segments: 256, tables: 4, table: 1_024,
-			code: 16 << 20, wall: 5 * time.Second, cpuS: 5, childMB: 256,
+			code: 16 << 20, wall: 30 * time.Second, cpuS: 5, childMB: 256,
 		}, nil
 	case ProfileLarge:
 		return &profile{
 			name: ProfileLarge, bytes: 8 << 20, pages: 256, fuel: 1_000_000, startFuel: 50_000_000,
 			functions: 20_000, body: 1 << 20, nesting: 1_024, locals: 4_096, allLocals: 1 << 20, brTable: 4_096,
 			types: 4_000, globals: 2_000, exports: 256, segments: 65_536, tables: 4, table: 65_536,
-			code: 128 << 20, wasi: true, wall: 30 * time.Second, cpuS: 30, childMB: 2_048,
+			code: 128 << 20, wasi: true, wall: 90 * time.Second, cpuS: 30, childMB: 2_048,
 		}, nil
 	}
 	return nil, llm.Invalid("profile", "unknown profile %q: want %q or %q", name, ProfileSmall, ProfileLarge)

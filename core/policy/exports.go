@@ -2,8 +2,8 @@ package policy
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/sdk/abi"
 )
 
@@ -121,38 +121,8 @@ func (m *module) checkImport(imp importedFunc) error {
 
 // nearest words a hint at the name that is closest to want, if one is close.
 func nearest(want string, have []string) string {
-	best, dist := "", len(want)/2+1
-	for _, h := range have {
-		if d := editDistance(want, h); d < dist {
-			best, dist = h, d
-		}
+	if near := llm.Nearest(want, have); near != "" {
+		return fmt.Sprintf(" (nearest: %q)", near)
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (nearest: %q)", best)
-}
-
-// editDistance is Levenshtein's, on strings of up to 64 bytes; longer ones are as far as they are long.
-func editDistance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return max(len(a), len(b))
-	}
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
+	return ""
 }

@@ -185,36 +185,42 @@ func (c *call) addDim(p *policy.Dimension) {
 	if c.claim.N == limit.MaxDims || !present && p.SkipAbsent {
 		return
 	}
-	dim := shape(id, c.snap.configured(kind, c.caller, c.model, c.tier), c.snap, p)
-	if kind == limit.Key {
-		d := &c.decision
-		dim.Effective.QPS = limit.Scale(dim.Effective.QPS, d.QPS)
-		dim.Effective.TPM = limit.Scale(dim.Effective.TPM, d.TPM)
-		dim.Burst = uint32(min(limit.Scale(int64(or32(dim.Burst)), d.Burst), math.MaxUint32))
+	var more multipliers
+	if d := &c.decision; kind == limit.Key {
+		more = multipliers{qps: d.QPS, tpm: d.TPM, burst: d.Burst}
 	}
-	c.claim.Dims[c.claim.N] = dim
+	c.claim.Dims[c.claim.N] = shape(id, c.snap.configured(kind, c.caller, c.model, c.tier), c.snap, p, more)
 	c.claim.N++
 }
 
-// shape turns configured limits and a policy's wishes about one dimension into what is tested. Concurrency is never
-// multiplied.
-func shape(id limit.ID, base limit.Limits, snap *Snapshot, p *policy.Dimension) limit.Dim {
+// multipliers are the decision's own, in 1/1000 beside an entry's; 0 is 1000. Only the key dimension has them.
+type multipliers struct{ qps, tpm, burst uint32 }
+
+// shape turns configured limits and a policy's wishes about one dimension into what is tested. However the wishes are
+// put together, the result stays within the envelope of what is configured. Concurrency is never multiplied.
+func shape(id limit.ID, configured limit.Limits, snap *Snapshot, p *policy.Dimension, more multipliers) limit.Dim {
 	if p.Tier >= 0 {
-		base = orLimits(snap.tierLimits(p.Tier), base)
+		configured = orLimits(snap.tierLimits(p.Tier), configured)
 	}
-	base.QPS, base.TPM = or(p.QPS, base.QPS), or(p.TPM, base.TPM)
+	asked, env := configured, &snap.Envelope
+	asked.QPS, asked.TPM = or(p.QPS, asked.QPS), or(p.TPM, asked.TPM)
 	return limit.Dim{
-		ID: id, Base: base,
-		Effective: limit.Limits{QPS: limit.Scale(base.QPS, p.Multiplier), TPM: limit.Scale(base.TPM, p.Multiplier), Concurrency: base.Concurrency},
-		Burst:     p.Burst, Cost: p.Cost, CountOnly: p.CountOnly, Shadow: p.Shadow,
+		ID: id, Base: limit.Limits{QPS: env.Limit(configured.QPS, asked.QPS), TPM: env.Limit(configured.TPM, asked.TPM), Concurrency: asked.Concurrency},
+		Effective: limit.Limits{
+			QPS:         env.Limit(configured.QPS, limit.Scale(limit.Scale(asked.QPS, p.Multiplier), more.qps)),
+			TPM:         env.Limit(configured.TPM, limit.Scale(limit.Scale(asked.TPM, p.Multiplier), more.tpm)),
+			Concurrency: asked.Concurrency,
+		},
+		Burst: product(p.Burst, more.burst), Cost: p.Cost, CountOnly: p.CountOnly, Shadow: p.Shadow,
 	}
 }
 
-func or32(permille uint32) uint32 {
-	if permille == 0 {
-		return 1000
+// product is a and b in 1/1000, either of which may be 0 for 1000.
+func product(a, b uint32) uint32 {
+	if a == 0 {
+		a = 1000
 	}
-	return permille
+	return uint32(min(limit.Scale(int64(a), b), math.MaxUint32))
 }
 
 // identify names a dimension of this request; present is false when the request does not have it.

@@ -192,6 +192,25 @@ func TestPolicyDenial(t *testing.T) {
 	}
 }
 
+// However a decision puts limits, multipliers and entries together, shared limits stay within the envelope of what is
+// configured.
+func TestEnvelopeBoundsSharedLimits(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.settings = proxy.Settings{Global: limit.Limits{QPS: 2}, Envelope: policy.Envelope{MaxMultiplier: 1500}}
+	})
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) {
+		d.N = 1
+		d.Dims[0] = policy.Dimension{Kind: uint8(limit.Global), Tier: -1, QPS: 1_000_000, Multiplier: 1500}
+	}
+	for range 3 {
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	}
+	f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "rate_limit_exceeded")
+	if f["limit"] != 3.0 || f["dimension"] != "global" {
+		t.Errorf("2 x 1.5 is the most: %v", f)
+	}
+}
+
 // The decision's dimensions, multipliers, cap, tier and price all take effect.
 func TestDecisionTakesEffect(t *testing.T) {
 	r := newRig(t, limits(auth.Key{QPSLimit: 2}), func(s *setup) {

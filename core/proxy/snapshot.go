@@ -5,7 +5,7 @@ import (
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
-	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/core/tokens"
 	"github.com/weir-gateway/weir/core/upstream"
 )
@@ -17,6 +17,7 @@ type Settings struct {
 	Defaults        map[limit.Kind]limit.Limits // limits of dimensions that no object configures: user, org, ip, end_user, key+model, custom
 	Dimensions      []limit.Kind                // the default dimensions, in the order of reporting; empty: key, model, global
 	Labels          []Label                     // policy attributes 8-15
+	Envelope        policy.Envelope             // bounds what decisions make of configured limits
 	StormPermille   uint32                      // the largest QPS multiplier the envelope allows: the cheap look's bound; 0: off
 	SettleTimeoutMS int64                       // how long an answer waits for the ledger; 0: 5,000
 	Currency        string                      // "cny": the suffix of money fields
@@ -41,11 +42,6 @@ type Snapshot struct {
 	Catalog *upstream.Catalog
 
 	encodings map[*upstream.Model]tokens.Encoding
-}
-
-// Cost of what a request may come to at most, for the facts a policy sees.
-func (s *Snapshot) Cost(m *upstream.Model, input, output llm.Tokens) llm.Micro {
-	return m.Price.Hold(input, output)
 }
 
 // withDefaults fills what the walk never wants to ask twice.
