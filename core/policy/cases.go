@@ -30,6 +30,7 @@ type CaseResult struct {
 	Passed bool            `json:"passed"`
 	Got    json.RawMessage `json:"got"`
 	Diff   []string        `json:"diff,omitempty"` // what was not as wanted, one line each
+	Fuel   uint64          `json:"fuel"`
 }
 
 // runCases runs every case of raw on one instance, first in order and then backwards: a module is a pure function,

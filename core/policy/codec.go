@@ -125,6 +125,22 @@ func nameOrNumber(value json.RawMessage, names []string) (int, error) {
 	return i, nil
 }
 
+// MarshalFacts writes f as ParseFacts reads it, every member that is not 0. Attributes that are not UTF-8 are left out
+// and flagged as cut.
+func MarshalFacts(f *Facts, tiers, labels []string) ([]byte, error) { return nil, errUnfinished }
+
+// ParseDecision reads what MarshalDecision wrote; absent members are neutral.
+func ParseDecision(raw []byte, tiers []string) (*Decision, error) { return nil, errUnfinished }
+
+// AppendPolicy appends who decided as X-Weir-Policy says it: "name@version", and ", name@version" of the org's module.
+// Nothing when no module took part.
+func (d *Decision) AppendPolicy(dst []byte) []byte {
+	if d.Module == "" {
+		return dst
+	}
+	return append(append(append(dst, d.Module...), '@'), d.Version...)
+}
+
 // decisionJSON is a decision as people read it and as the cases of a module want it.
 type decisionJSON struct {
 	Abstain      bool            `json:"abstain"`

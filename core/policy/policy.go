@@ -87,6 +87,29 @@ type Decision struct {
 	Version                       string // short content hash
 	Clamped                       bool   // the envelope changed something
 	Fault                         string // why the module did not decide and on_error did; empty: it did
+
+	// Defaults: the configured default dimensions are tested as well as Dims. Set when the operator's module left them
+	// as configured and an org's module adds its own.
+	Defaults bool
+	// Canary: the candidate decided.
+	Canary bool
+	// Tenant is the part of the caller's org's module; Module is empty when none took part. When it is what denies,
+	// Module, Version, Reason and Message above are its own too.
+	Tenant TenantPart
+	// Envelope is what bounded the decision: Limit clamps absolute limits with it. Never nil after Decide; shared,
+	// read only.
+	Envelope *Envelope
+}
+
+// TenantPart is what an org's module did to a decision.
+type TenantPart struct {
+	Module  string
+	Version string
+	Reason  uint16
+	Message string
+	Fault   string // why it did not decide and its on_error did
+	Clamped bool   // it asked for more than its envelope
+	Canary  bool   // its candidate decided
 }
 
 // Dimension is one dimension a module picked. Kinds are limit.Kind's numbers.
@@ -136,6 +159,13 @@ type Options struct {
 	Log      *slog.Logger
 	Clock    llm.Clock
 	Child    []string // argv of the compile child; empty: this executable with its hidden argument
+
+	// TierLimits gives the configured limits of a tier by its index, 0: unlimited. With it an org's module is told the
+	// right limits where the operator's has picked another tier. Called on the hot path.
+	TierLimits func(tier int) (qps, tpm int64)
+	// TenantBytes bounds the memory of the instances of orgs' modules together; the least recently used go. 0: 256 MiB.
+	TenantBytes int64
+	DecisionLog DecisionLog
 }
 
 // Module is a verified, compiled module; identified by the hash of its bytes.
@@ -161,4 +191,13 @@ type Binding struct {
 type Stats struct {
 	Calls, Abstained, Traps, OutOfFuel, BadResponse, Exhausted, Clamped, Swaps uint64
 	GuestErrors, Quarantined, LogsDropped                                      uint64
+
+	Compared, Changed                 uint64 // candidates' decisions
+	Rollbacks, Dropped, EventsDropped uint64 // plans the host changed: active ones, candidates; events nobody read
+	Logged, LoggedDropped             uint64 // lines of the decision log
+	Tenants, TenantsLive              uint64 // orgs with a plan, and with instances now
+	TenantBytes                       int64  // of their instances now
+	TenantBuilds, TenantEvictions     uint64
+	TenantCold                        uint64 // calls that took an org's on_error because its instances were not ready
+	TenantClamped                     uint64 // decisions where an org asked for more than its envelope
 }

@@ -1,0 +1,60 @@
+package policy
+
+import "encoding/json"
+
+// Report compares two bindings on the same facts.
+type Report struct {
+	Owner     string `json:"owner,omitempty"`
+	Stage     Stage  `json:"stage,omitempty"`
+	Percent   int    `json:"percent,omitempty"`
+	Active    string `json:"active"`    // name@version; empty: native defaults
+	Candidate string `json:"candidate"` // name@version
+	SinceMS   int64  `json:"since_ms,omitempty"`
+
+	Compared uint64 `json:"compared"`
+	Changed  uint64 `json:"changed"` // of those: something that a request would feel differs
+	// Fields counts differences by the decision's JSON member; "dims" stands for any in the dimensions. "reason" and
+	// "message" are counted here and do not make a change.
+	Fields map[string]uint64 `json:"fields"`
+	// Kinds counts decisions whose dimensions of that kind differ.
+	Kinds    map[string]uint64 `json:"kinds"`
+	Clamped  uint64            `json:"clamped"` // of the candidate's decisions, by the envelope
+	Reasons  []ReasonCount     `json:"reasons"` // what the candidate's decisions named, most frequent first; 32 at most
+	Faults   map[string]uint64 `json:"faults"`  // of the candidate
+	Skipped  uint64            `json:"skipped"` // calls that were not compared because no instance was free
+	Examples []Example         `json:"examples"`
+}
+
+// ReasonCount says how often a rule fired.
+type ReasonCount struct {
+	Reason  uint16 `json:"reason"`
+	Message string `json:"message"`
+	Count   uint64 `json:"count"`
+}
+
+// Example is one request on which two bindings differ: ParseFacts reads Facts, the decisions are MarshalDecision's.
+type Example struct {
+	Facts     json.RawMessage `json:"facts"`
+	Active    json.RawMessage `json:"active"`
+	Candidate json.RawMessage `json:"candidate"`
+	Fields    []string        `json:"fields"` // that differ
+}
+
+// Usage is what an owner's active binding has done since it is in force.
+type Usage struct {
+	Module    string `json:"module"`
+	Version   string `json:"version"`
+	Calls     uint64 `json:"calls"`
+	Abstained uint64 `json:"abstained"`
+	Clamped   uint64 `json:"clamped"` // it asked for more than its envelope
+	Faults    uint64 `json:"faults"`
+	Live      bool   `json:"live"` // has instances now; orgs' modules get them at first use
+	Bytes     int64  `json:"bytes"`
+}
+
+// Report is what the owner's candidate would change; ok is false without a candidate. After a candidate was dropped,
+// activated or replaced the last report stays readable until the next candidate.
+func (h *Host) Report(owner Owner) (r Report, ok bool) { return Report{}, false }
+
+// Usage is what the owner's active binding has done; ok is false without one.
+func (h *Host) Usage(owner Owner) (u Usage, ok bool) { return Usage{}, false }
