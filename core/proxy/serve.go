@@ -95,7 +95,10 @@ type Server struct {
 
 	snap     atomic.Pointer[Snapshot]
 	draining atomic.Bool
-	mu       struct{ sync.Mutex } // serialises changes of snap
+	mu       struct {
+		sync.Mutex // also serialises changes of snap
+		listeners  []*listener
+	}
 }
 
 // New makes a server that is not ready until it has a catalog and settings.
@@ -165,9 +168,16 @@ func (s *Server) change(f func(*Snapshot)) {
 // Snapshot is the one in force.
 func (s *Server) Snapshot() *Snapshot { return s.snap.Load() }
 
-// Serve accepts until Shutdown.
+// Serve accepts until Shutdown, which may already have been called.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.http.Serve(&listener{Listener: ln, conns: s.conns, done: make(chan struct{})})
+	l := &listener{Listener: ln, conns: s.conns, done: make(chan struct{})}
+	s.mu.Lock()
+	s.mu.listeners = append(s.mu.listeners, l)
+	s.mu.Unlock()
+	if s.draining.Load() {
+		return l.Close()
+	}
+	return s.http.Serve(l)
 }
 
 // Shutdown stops accepting, lets open requests end until ctx does, then cuts them: each meets its ending, as if its
@@ -177,6 +187,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.ShutdownWithContext(ctx)
 	if err != nil {
 		s.conns.cut()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.mu.listeners {
+		_ = l.Close() // fasthttp knows only those that it already accepts from
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -538,4 +539,13 @@ func TestL10NoSeriesFromClients(t *testing.T) {
 			t.Errorf("no %s in:\n%s", want, b.String())
 		}
 	}
+}
+
+// A server that is told to stop before it has begun does not begin.
+func TestShutdownBeforeServe(t *testing.T) {
+	r := newRig(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, r.server.Shutdown(t.Context()))
+	must(t, r.server.Serve(ln))
 }

@@ -44,6 +44,7 @@ type Sim struct {
 		sync.RWMutex
 		behaviours map[string]Behaviour
 		conns      map[net.Conn]struct{}
+		listeners  []net.Listener
 		closed     bool
 	}
 }
@@ -69,8 +70,17 @@ func New(o Options, clock llm.Clock) *Sim {
 	return s
 }
 
-// Serve answers on ln until Shutdown; its error is the listener's.
-func (s *Sim) Serve(ln net.Listener) error { return s.server.Serve(ln) }
+// Serve answers on ln until Shutdown, which may already have been called; its error is the listener's.
+func (s *Sim) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	closed := s.mu.closed
+	s.mu.listeners = append(s.mu.listeners, ln)
+	s.mu.Unlock()
+	if closed {
+		return ln.Close()
+	}
+	return s.server.Serve(ln)
+}
 
 // Shutdown stops listening, cuts every connection whatever it is doing, and waits for the requests to end, or for ctx.
 // It can be called once.
@@ -80,7 +90,13 @@ func (s *Sim) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	close(s.closing)
 	s.CutConnections()
-	return s.server.ShutdownWithContext(ctx)
+	err := s.server.ShutdownWithContext(ctx)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, ln := range s.mu.listeners {
+		_ = ln.Close() // fasthttp knows only those that it already accepts from
+	}
+	return err
 }
 
 // CutConnections closes every open connection, idle or not, as a provider's restart does.

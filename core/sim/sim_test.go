@@ -638,3 +638,18 @@ func benchmark(b *testing.B, member, options string) {
 		u.ask("/v1/chat/completions", body, options)
 	}
 }
+
+// TestShutdownBeforeServe: a server that is told to stop before it has begun does not begin.
+func TestShutdownBeforeServe(t *testing.T) {
+	s := sim.New(sim.Options{}, llm.NewSystemClock())
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(ln); err != nil {
+		t.Errorf("Serve after Shutdown: %v", err)
+	}
+}
