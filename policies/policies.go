@@ -1,28 +1,34 @@
 // Package policies holds the policy modules that come with the binary. Each folder beside this file is one: its source,
-// the schema of its params, its cases, and the module built from them by ./build.
+// the schema of its params, its cases, and the module built from them by ./build; parts has what several share.
 package policies
 
 import (
-	_ "embed"
+	"embed"
+	"path"
+	"slices"
 )
 
-var (
-	//go:embed default/default.wasm
-	defaultModule []byte
-	//go:embed priority/priority.wasm
-	priorityModule []byte
-)
+// modules are the shipped ones; the list is here only.
+//
+//go:embed default/default.wasm priority/priority.wasm rules/rules.wasm
+var modules embed.FS
 
-// Names lists the shipped modules.
-func Names() []string { return []string{"default", "priority"} }
-
-// Shipped is the module of that name. The bytes are shared: do not change them.
-func Shipped(name string) (wasm []byte, ok bool) {
-	switch name {
-	case "default":
-		return defaultModule, true
-	case "priority":
-		return priorityModule, true
+// Names lists the shipped modules, in order.
+func Names() []string {
+	folders, err := modules.ReadDir(".")
+	if err != nil {
+		panic(err) // it is embedded
 	}
-	return nil, false
+	names := make([]string, len(folders))
+	for i, f := range folders {
+		names[i] = f.Name()
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Shipped is the module of that name.
+func Shipped(name string) (wasm []byte, ok bool) {
+	wasm, err := modules.ReadFile(path.Join(name, name+".wasm"))
+	return wasm, err == nil
 }

@@ -1,0 +1,72 @@
+// What the operator configured, read with this folder's reader. A module that uses it exports weir_params_buffer from here
+// and the other three functions from the SDK.
+import { ATTR_LABEL0, PARAMS_MAX } from "../../sdk/assemblyscript/assembly";
+import { Reader, Text } from "./json";
+import { fail, quoted, UNKNOWN_LABEL, UNKNOWN_TIER } from "./refusal";
+
+let buffer: usize = 0;
+
+export function weir_params_buffer(len: i32): usize {
+  if (len < 0 || <u32>len > PARAMS_MAX) return 0;
+  buffer = heap.alloc(len);
+  return buffer;
+}
+
+export class Config {
+  readonly tiers: Text[];
+  readonly labels: Text[];
+  readonly params: Reader; // stands at the params
+
+  constructor(len: i32) {
+    this.tiers = texts(seek(len, "tiers"));
+    this.labels = texts(seek(len, "labels"));
+    this.params = seek(len, "params");
+  }
+
+  /** Index of the tier of that name; a name that no tier has refuses the params. */
+  tier(name: Text): i32 {
+    const i = indexOf(this.tiers, name);
+    if (i < 0) fail(UNKNOWN_TIER, "tier " + quoted(name.toString()) + " is not configured; tiers: " + listed(this.tiers));
+    return i;
+  }
+
+  /** Number of the attribute that carries the label of that name; an unknown one refuses the params. */
+  label(name: Text): i32 {
+    const i = indexOf(this.labels, name);
+    if (i < 0) fail(UNKNOWN_LABEL, "label " + quoted(name.toString()) + " is not in policies.labels: " + listed(this.labels));
+    return i < 0 ? -1 : i + <i32>ATTR_LABEL0;
+  }
+}
+
+function seek(len: i32, name: string): Reader {
+  const json = new Reader(buffer, buffer + len);
+  if (!json.object()) return json;
+  while (json.member()) {
+    if (json.is(name)) break;
+    json.skip();
+  }
+  return json;
+}
+
+function texts(json: Reader): Text[] {
+  const list: Text[] = [];
+  if (json.array()) while (json.element()) list.push(json.text());
+  return list;
+}
+
+function indexOf(list: Text[], name: Text): i32 {
+  for (let i = 0; i < list.length; i++) {
+    if (list[i].equals(name)) return i;
+  }
+  return -1;
+}
+
+function listed(names: Text[]): string {
+  let line = "";
+  for (let i = 0; i < names.length; i++) {
+    if (i > 0) line += ", ";
+    if (line.length > 60) return line + "…";
+    line += names[i].toString();
+  }
+  return line == "" ? "none" : line;
+}

@@ -1,0 +1,245 @@
+// Reading the params. A mistake is noted with its rule's number, and reading goes on: the first one is what is reported.
+import {
+  FLAG_FILES, FLAG_IMAGES, FLAG_RETRY, FLAG_STREAM, FLAG_TOOLS, ATTR_END_USER, ATTR_KEY_NAME, ATTR_MODEL, ATTR_ORG_NAME, ATTR_USER_NAME,
+  KIND_CUSTOM, MAX_DIMS, MAX_MULTIPLIER, MESSAGE_MAX,
+} from "../../sdk/assemblyscript/assembly";
+import { kindsPicked, readKind, readKinds } from "../parts/answer";
+import { Config } from "../parts/config";
+import { Reader, Text, textOf } from "../parts/json";
+import { Hours, readDays, readTime, readWeekdays, readZone } from "../parts/moment";
+import { Condition, readPatterns } from "../parts/pattern";
+import { at, fail, TOO_LONG, TOO_MANY, UNKNOWN_TIER, BAD_VALUE } from "../parts/refusal";
+import { Extra, readValue } from "./extra";
+import {
+  ASKS_DAYS, ASKS_ENDPOINT, ASKS_FLAGS, ASKS_HOURS, ASKS_TIER, BALANCE, DENIES, NUMBERS, Range, Rule, SHADOW_DENIES,
+} from "./rule";
+
+export const MAX_RULES: i32 = 64;
+const MAX_CUSTOM: u32 = 7; // values of 128 bytes, and a message, must fit the decision
+const NAME_BYTES: u32 = 240;
+
+export const rules: Rule[] = [];
+export let takeAll: bool = false;
+export let attributesAsked: u32 = 0; // bits
+
+let count: u16 = 0;
+
+/** Reads the whole table. */
+export function readTable(json: Reader, config: Config): void {
+  if (!json.object()) return;
+  while (json.member()) {
+    if (json.is("mode")) takeAll = json.word("first all") == 1;
+    else if (json.is("zone")) readZone(json);
+    else if (json.is("dimensions")) readKinds(json);
+    else if (!json.is("rules")) json.unknown();
+    else if (json.array()) while (json.element()) readRule(json, config);
+  }
+  at("");
+  checkRoom();
+}
+
+// readRule leaves out a rule that is switched off; the numbers of the others stay.
+function readRule(json: Reader, config: Config): void {
+  const rule = new Rule();
+  let enabled = true;
+  rule.number = ++count;
+  at("rule " + count.toString() + ": ");
+  if (count > <u16>MAX_RULES) fail(TOO_MANY, "more than " + MAX_RULES.toString() + " rules");
+  rule.name = textOf("rule " + count.toString());
+  if (!json.object()) return;
+  while (json.member()) {
+    if (json.is("name")) rule.name = short(json.text(), NAME_BYTES);
+    else if (json.is("enabled")) enabled = json.bool();
+    else if (json.is("when")) readWhen(json, rule, config);
+    else if (json.is("then")) readThen(json, rule, config);
+    else json.unknown();
+  }
+  if (enabled) rules.push(rule);
+}
+
+const FLAGS: StaticArray<u32> = [FLAG_STREAM, FLAG_TOOLS, FLAG_IMAGES, FLAG_FILES, FLAG_RETRY];
+const NAMES: StaticArray<u32> = [ATTR_MODEL, ATTR_KEY_NAME, ATTR_USER_NAME, ATTR_ORG_NAME, ATTR_END_USER];
+
+function readWhen(json: Reader, rule: Rule, config: Config): void {
+  if (!json.object()) return;
+  while (json.member()) {
+    if (json.is("hours")) {
+      rule.hours = readHours(json);
+      rule.asks |= ASKS_HOURS;
+    } else if (json.is("days_of_month")) {
+      rule.days = readDays(json);
+      rule.asks |= ASKS_DAYS;
+    } else if (json.is("tiers")) {
+      rule.tiers = readTiers(json, config);
+      rule.asks |= ASKS_TIER;
+    } else if (json.is("endpoints")) {
+      rule.endpoints = readEndpoints(json);
+      rule.asks |= ASKS_ENDPOINT;
+    } else if (json.is("labels")) {
+      readLabels(json, rule, config);
+    } else {
+      readAlike(json, rule);
+    }
+  }
+}
+
+// readAlike reads the conditions of which there are many alike.
+function readAlike(json: Reader, rule: Rule): void {
+  const flag = json.among("stream tools images files retry");
+  const number = json.among(NUMBERS);
+  const name = json.among("models keys users orgs end_users");
+  if (flag >= 0) {
+    rule.flagsAsked |= FLAGS[flag];
+    rule.flags = json.bool() ? rule.flags | FLAGS[flag] : rule.flags & ~FLAGS[flag];
+    rule.asks |= ASKS_FLAGS;
+  } else if (number >= 0) {
+    readRange(json, rule, number);
+  } else if (name >= 0) {
+    addCondition(json, rule, NAMES[name]);
+  } else {
+    json.unknown();
+  }
+}
+
+function readHours(json: Reader): Hours {
+  const hours = new Hours();
+  if (!json.object()) return hours;
+  while (json.member()) {
+    if (json.is("weekdays")) hours.weekdays = readWeekdays(json);
+    else if (json.is("from")) hours.from = readTime(json);
+    else if (json.is("to")) hours.to = readTime(json);
+    else json.unknown();
+  }
+  hours.check();
+  return hours;
+}
+
+function readTiers(json: Reader, config: Config): u64 {
+  let tiers: u64 = 0;
+  if (!json.array()) return 0;
+  while (json.element()) {
+    const i = config.tier(json.text());
+    if (i > 63) fail(UNKNOWN_TIER, "only the first 64 tiers can be asked for");
+    else if (i >= 0) tiers |= (<u64>1) << i;
+  }
+  return tiers;
+}
+
+function readEndpoints(json: Reader): u32 {
+  let endpoints: u32 = 0;
+  if (json.array()) while (json.element()) endpoints |= 2 << json.word("chat completions embeddings responses messages count_tokens");
+  return endpoints;
+}
+
+function readLabels(json: Reader, rule: Rule, config: Config): void {
+  if (!json.object()) return;
+  while (json.member()) {
+    const attribute = config.label(json.key());
+    addCondition(json, rule, max(attribute, 0));
+  }
+}
+
+function addCondition(json: Reader, rule: Rule, attribute: u32): void {
+  const c = new Condition();
+  c.attribute = attribute;
+  c.patterns = readPatterns(json);
+  rule.conditions.push(c);
+  attributesAsked |= 1 << attribute;
+}
+
+// A balance may be below zero; the other numbers are not, and -1 stands for none.
+function readRange(json: Reader, rule: Rule, number: u32): void {
+  const r = new Range();
+  r.number = number;
+  if (number == BALANCE) r.least = i64.MIN_VALUE;
+  if (!json.object()) return;
+  while (json.member()) {
+    if (json.is("at_least")) r.least = json.integer(-MAX_NUMBER, MAX_NUMBER);
+    else if (json.is("below")) r.most = json.integer(-MAX_NUMBER, MAX_NUMBER) - 1;
+    else json.unknown();
+  }
+  rule.ranges.push(r);
+}
+
+const MAX_NUMBER: i64 = 1_000_000_000_000_000;
+
+function readThen(json: Reader, rule: Rule, config: Config): void {
+  if (!json.object()) return;
+  while (json.member()) {
+    if (json.is("qps_permille")) rule.qps = json.small(1, MAX_MULTIPLIER);
+    else if (json.is("tpm_permille")) rule.tpm = json.small(1, MAX_MULTIPLIER);
+    else if (json.is("month_permille")) rule.month = json.small(1, MAX_MULTIPLIER);
+    else if (json.is("burst_permille")) rule.burst = json.small(1, MAX_MULTIPLIER);
+    else if (json.is("price_permille")) rule.price = json.small(1000, MAX_MULTIPLIER);
+    else if (json.is("output_tokens_cap")) rule.outputTokensCap = json.small(1, u32.MAX_VALUE);
+    else if (json.is("tier")) rule.tier = config.tier(json.text());
+    else if (json.is("dimensions")) readExtras(json, rule, config);
+    else if (json.is("deny")) readDeny(json, rule);
+    else json.unknown();
+  }
+}
+
+function readDeny(json: Reader, rule: Rule): void {
+  rule.verdict = DENIES;
+  if (!json.object()) return;
+  while (json.member()) {
+    if (json.is("status")) rule.status = json.small(400, 499);
+    else if (json.is("message")) rule.message = short(json.text(), MESSAGE_MAX);
+    else if (json.is("retry_after_ms")) rule.retryAfterMs = json.small(0, u32.MAX_VALUE);
+    else if (json.is("shadow")) rule.verdict = json.bool() ? SHADOW_DENIES : DENIES;
+    else json.unknown();
+  }
+}
+
+function readExtras(json: Reader, rule: Rule, config: Config): void {
+  if (json.array()) while (json.element()) rule.extras.push(readExtra(json, config));
+}
+
+function readExtra(json: Reader, config: Config): Extra {
+  const e = new Extra();
+  if (!json.object()) return e;
+  while (json.member()) {
+    if (json.is("kind")) e.kind = readKind(json);
+    else if (json.is("value")) e.pieces = readValue(json.text(), config);
+    else if (json.is("qps_limit")) e.qpsLimit = json.small(0, u32.MAX_VALUE);
+    else if (json.is("tpm_limit")) e.tpmLimit = json.small(0, u32.MAX_VALUE);
+    else if (json.is("multiplier_permille")) e.multiplier = json.small(1, MAX_MULTIPLIER);
+    else if (json.is("burst_permille")) e.burst = json.small(1, MAX_MULTIPLIER);
+    else if (json.is("cost_permille")) e.cost = json.small(1, MAX_MULTIPLIER);
+    else if (json.is("tier")) e.tier = config.tier(json.text());
+    else if (json.is("count_only")) e.countOnly = json.bool();
+    else if (json.is("shadow")) e.shadow = json.bool();
+    else json.unknown();
+  }
+  if ((e.kind == KIND_CUSTOM) != (e.pieces.length > 0)) fail(BAD_VALUE, "a custom dimension, and no other, needs a value");
+  for (let i = 0; i < e.pieces.length; i++) {
+    if (e.pieces[i].attribute >= 0) attributesAsked |= 1 << e.pieces[i].attribute;
+  }
+  return e;
+}
+
+// checkRoom refuses a table that could ask for more dimensions than a decision holds: a decision must not depend on luck.
+function checkRoom(): void {
+  let all: u32 = 0;
+  let custom: u32 = 0;
+  for (let i = 0; i < rules.length; i++) {
+    const rule = rules[i];
+    if (!takeAll) {
+      all = 0;
+      custom = 0;
+    }
+    for (let j = 0; j < rule.extras.length; j++) {
+      all++;
+      if (rule.extras[j].kind == KIND_CUSTOM) custom++;
+    }
+    const room = MAX_DIMS - kindsPicked();
+    if (all <= room && custom <= MAX_CUSTOM) continue;
+    const scope = takeAll ? "the rules up to " + rule.number.toString() + " together" : "rule " + rule.number.toString();
+    fail(TOO_MANY, scope + " add more than " + room.toString() + " dimensions, or " + MAX_CUSTOM.toString() + " custom ones");
+  }
+}
+
+function short(text: Text, most: u32): Text {
+  if (text.size > most) fail(TOO_LONG, "a text of more than " + most.toString() + " bytes");
+  return text;
+}
