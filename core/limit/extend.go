@@ -1,17 +1,30 @@
 package limit
 
-import "github.com/weir-gateway/weir/core/llm"
+import (
+	"errors"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// errDead would be a bug: a meter with an open hold is never swept, so only a new dimension's meter can be met dead, and
+// the next look finds its successor. An error ends one request where a loop would never end.
+var errDead = errors.New("a meter of an open reservation was swept")
+
+const maxTries = 8
 
 // extend is Reserve for a hold that is already open: the same step, over its present meters when there is output to
 // add, and over new dimensions.
 func (m *Memory) extend(h *hold, dims []Dim, output llm.Tokens) (*Denial, error) {
 	var s step
-	for sure := false; ; sure = true {
-		if err := m.gatherMore(&s, h, dims, output, sure); err != nil {
+	for try := 0; ; try++ {
+		if err := m.gatherMore(&s, h, dims, output, try > 0); err != nil {
 			return nil, err
 		}
 		if s.lock() {
 			break
+		}
+		if try == maxTries {
+			return nil, errDead
 		}
 	}
 	now := m.clock.Mono()

@@ -121,7 +121,7 @@ func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, err
 		return Reservation{}, &c.denial, nil
 	}
 	h := m.table.take()
-	h.begin(c, now)
+	h.beginLocked(c, now)
 	s.chargeLocked(now, h, 0)
 	s.unlock()
 	if err := m.announce(h, c); err != nil {

@@ -29,7 +29,7 @@ type meter struct {
 		sync.Mutex
 		dead    bool          // swept: look the id up again
 		touched time.Duration // last use
-		open    int64         // open reservations: the concurrency
+		open    int64         // open reservations: the concurrency; of a money meter, those that refer to it
 		purse   purse
 		*rates  // nil for money
 	}

@@ -26,8 +26,9 @@ const (
 	noteEvery  = time.Second // or this long
 )
 
-// begin starts the story of a hold: nothing is sent, nothing is owed.
-func (h *hold) begin(c *Claim, now time.Duration) {
+// beginLocked starts the story of a hold: nothing is sent, nothing is owed. Its money meters count it as open, so that
+// they stay even where nothing is held on them: a free model's top-up still asks them.
+func (h *hold) beginLocked(c *Claim, now time.Duration) {
 	s := &c.step
 	h.key, h.money = c.Caller.Key, c.Money
 	h.balance, h.quota, h.amount = s.balance, s.quota, 0
@@ -38,6 +39,11 @@ func (h *hold) begin(c *Claim, now time.Duration) {
 	h.began, h.touched, h.notedAt = now, now, now
 	h.firstByte, h.noted = 0, 0
 	h.requests, h.tokens = Rate{}, Rate{}
+	for _, m := range [...]*meter{h.balance, h.quota} {
+		if m != nil {
+			m.mu.open++
+		}
+	}
 }
 
 // announce records the hold, with everything a crash can be settled from.
@@ -283,6 +289,11 @@ func (r Reservation) end(e ending) Settlement {
 	if h == nil {
 		return Settlement{}
 	}
+	return h.settle(e)
+}
+
+// settle ends a hold that is in stateEnding.
+func (h *hold) settle(e ending) Settlement {
 	m, now := h.owner, h.owner.clock.Mono()
 	o := endings(h.progress, e)
 	s := Settlement{First: true, Status: o.status, Usage: o.usage}

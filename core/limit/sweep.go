@@ -36,22 +36,19 @@ func (m *Memory) sweep() {
 	}
 }
 
-// releaseLeaked ends a hold that nobody has called for leakAfter. The handle it uses is of the generation it looked
-// at, so a slot that is freed and used again meanwhile is left alone.
+// releaseLeaked ends a hold that nobody has called for leakAfter. It never waits: a hold that is busy has an owner. The
+// word is of the generation it looked at, so a slot that is freed and used again meanwhile is left alone.
 func (h *hold) releaseLeaked(now time.Duration) {
 	w := h.word.Load()
-	if w&(1<<stateBits-1) != stateOpen {
+	if w&(1<<stateBits-1) != stateOpen || !h.word.CompareAndSwap(w, w-stateOpen+stateBusy) {
 		return
 	}
-	r := Reservation{hold: h, generation: w >> stateBits}
-	if r.enter(stateBusy) == nil {
+	if now-h.touched < leakAfter {
+		h.leave()
 		return
 	}
-	leaked := now-h.touched >= leakAfter
-	h.leave()
-	if leaked {
-		r.Release()
-	}
+	h.word.Store(w - stateOpen + stateEnding)
+	h.settle(ending{})
 }
 
 // free gives memory back what the ending does not cost: each charge is settled at tokens, the money at cost.
@@ -69,6 +66,7 @@ func (m *Memory) free(h *hold, now time.Duration, tokens llm.Tokens, cost llm.Mi
 func (h *hold) payLocking(now time.Duration, cost llm.Micro) {
 	if b := h.balance; b != nil {
 		b.mu.Lock()
+		b.mu.open--
 		b.mu.purse.held -= h.amount
 		b.mu.purse.settled = llm.AddMicro(b.mu.purse.settled, -cost)
 		b.mu.touched = now
@@ -76,6 +74,7 @@ func (h *hold) payLocking(now time.Duration, cost llm.Micro) {
 	}
 	if q := h.quota; q != nil {
 		q.mu.Lock()
+		q.mu.open--
 		q.mu.purse.held -= h.amount
 		q.mu.purse.settled = llm.AddMicro(q.mu.purse.settled, cost)
 		q.mu.touched = now

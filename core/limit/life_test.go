@@ -1,0 +1,79 @@
+package limit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// soon fails the test when f does not end.
+func soon(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Fatal(what + " does not end")
+	}
+}
+
+func freeClaim() *Claim {
+	c := claim(10, dim(keyID(3), Limits{TPM: 1000}))
+	c.Output = 16
+	c.Money = Money{Billed: true, Balance: true, Quota: true, QuotaLimit: 1_000, Label: 202611}
+	return c
+}
+
+func TestMoneyMetersOutliveTheHoldsThatReferToThem(t *testing.T) {
+	r := newRig(t, Options{})
+	res := r.admit(freeClaim())
+	r.clock.Advance(66 * time.Second)
+	r.sweep()
+	if r.Meters() != 3 {
+		t.Fatalf("%d meters are left of the key's, the balance's and the quota's", r.Meters())
+	}
+	soon(t, "a top-up of a free model after a long silence", func() {
+		if d, err := res.Extend(ctx, nil, 100); d != nil || err != nil {
+			t.Errorf("%+v %v", d, err)
+		}
+	})
+	res.Commit(llm.Usage{InputTokens: 10, OutputTokens: 116}, true)
+	r.clock.Advance(200 * time.Second)
+	r.sweep()
+	if r.Meters() != 0 {
+		t.Fatalf("%d meters are left, nothing uses them", r.Meters())
+	}
+}
+
+func TestASweptMeterOfAHoldIsAnErrorAndNoLoop(t *testing.T) {
+	r := newRig(t, Options{})
+	res := r.admit(freeClaim())
+	res.hold.balance.mu.dead = true // cannot happen
+	soon(t, "Extend", func() {
+		if _, err := res.Extend(ctx, nil, 100); err == nil {
+			t.Error("no error")
+		}
+	})
+	res.Release()
+}
+
+func TestTheLeakNetWaitsForNobody(t *testing.T) {
+	r := newRig(t, Options{})
+	res := r.admit(freeClaim())
+	h := res.enter(stateBusy)
+	r.clock.Advance(2 * leakAfter)
+	soon(t, "the sweep", r.sweep)
+	h.leave()
+	if r.Open() != 1 {
+		t.Fatal("a busy hold was ended")
+	}
+	r.sweep()
+	if r.Open() != 0 {
+		t.Fatal("a leaked hold stays open")
+	}
+	if s := res.Release(); s.First {
+		t.Fatal("settled twice")
+	}
+}
