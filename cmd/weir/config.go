@@ -16,12 +16,15 @@ func fileFlag(c *cobra.Command, path *string) {
 }
 
 func (a *app) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Check, show or describe the configuration"}
+	c := group("config", "Check, show or describe the configuration")
 	var path string
 	var asJSON bool
 	check := &cobra.Command{Use: "check", Short: "Accept or refuse a file, exactly as serve would", Args: exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			_, err := config.Load(path, a.env)
+		RunE: func(c *cobra.Command, _ []string) error {
+			loaded, err := config.Load(path, a.env)
+			if err == nil {
+				err = a.proveModule(c.Context(), loaded)
+			}
 			if asJSON {
 				return a.checkJSON(path, err)
 			}

@@ -70,7 +70,7 @@ func (a *app) serveDemo(ctx context.Context, f demoFlags, upstreamAddr string) e
 	if err != nil {
 		return err
 	}
-	g, err := a.open(ctx, cfg, newLog(a.err, cfg.Log))
+	g, err := a.open(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ import (
 type gateway struct {
 	cfg   *config.Config
 	log   *slog.Logger
+	level *slog.LevelVar // of log
 	clock llm.Clock
 
 	host    *policy.Host
@@ -52,8 +53,9 @@ type gateway struct {
 
 // open builds a gateway and binds its listeners; nothing is accepted before start. On error everything that was
 // opened is closed again.
-func (a *app) open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gateway, error) {
-	g := &gateway{cfg: cfg, log: log, clock: a.clock, failed: make(chan error, 2)}
+func (a *app) open(ctx context.Context, cfg *config.Config) (*gateway, error) {
+	g := &gateway{cfg: cfg, clock: a.clock, failed: make(chan error, 2)}
+	g.log, g.level = newLog(a.err, cfg.Log)
 	if err := g.build(ctx, a.random); err != nil {
 		_ = g.close(ctx)
 		return nil, err
@@ -176,7 +178,7 @@ func ignoreClosed(err error) error {
 
 // start serves both listeners until close.
 func (g *gateway) start() {
-	g.adminHTTP = &http.Server{Handler: g.api.Handler(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn)}
+	g.adminHTTP = &http.Server{Handler: g.api.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn)}
 	g.onClose(func() error {
 		g.serving.Wait()
 		return nil
@@ -231,11 +233,47 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
 		g.api.SetEnvelope(g.cfg.PolicyEnvelope())
 		return err
 	}
-	g.proxy.SetSettings(cfg.Settings())
-	if cfg.Listen != g.cfg.Listen || cfg.Admin != g.cfg.Admin || cfg.Data != g.cfg.Data || cfg.Ledger != g.cfg.Ledger || cfg.Currency != g.cfg.Currency {
-		g.log.Warn("listen, admin, data, ledger and currency change only with a restart")
+	settings := cfg.Settings()
+	settings.Global = g.proxy.Snapshot().Global // Seed has decided between the file and the API
+	settings.Currency = g.cfg.Currency
+	g.proxy.SetSettings(settings)
+	g.level.Set(cfg.Log.SlogLevel())
+	if fixed := cfg.NeedRestart(g.cfg); len(fixed) > 0 {
+		g.log.Warn("these settings change only with a restart: " + strings.Join(fixed, ", "))
 	}
+	cfg.Currency = g.cfg.Currency
 	g.cfg = cfg
+	return nil
+}
+
+// proveModule verifies the module that a configuration names, with its params, as serve will: in a child, and in a
+// folder that is thrown away.
+func (a *app) proveModule(ctx context.Context, cfg *config.Config) error {
+	seed, err := seedOf(cfg)
+	if err != nil || len(seed.Policies) == 0 {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "weir-check-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	host, err := policy.NewHost(policy.Options{CacheDir: dir, Tiers: cfg.TierNames(), Labels: cfg.LabelNames(), Log: slog.New(slog.DiscardHandler), Clock: a.clock})
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	p := seed.Policies[0]
+	if p.Wasm == nil {
+		p.Wasm, _ = policies.Shipped(p.Name)
+	}
+	m, err := host.Add(ctx, p.Name, p.Wasm, p.Profile)
+	if err == nil {
+		err = host.Activate(ctx, &policy.Binding{Module: m.Name, Hash: m.Hash, Params: p.Params, OnError: p.OnError}, cfg.PolicyEnvelope())
+	}
+	if err != nil {
+		return fmt.Errorf("policies.module %s: %w", cfg.Policies.Module, err)
+	}
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 func (a *app) ledgerCommand() *cobra.Command {
-	c := &cobra.Command{Use: "ledger", Short: "Examine the ledger of a stopped gateway"}
+	c := group("ledger", "Examine the ledger of a stopped gateway")
 	var data string
 	var asJSON bool
 	verify := &cobra.Command{Use: "verify", Short: "Re-add every account from the first entry and check the audit chain", Args: exactly(),

@@ -100,6 +100,23 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
+// group is a command that only has children: alone it prints its help, with an unknown child it says which there are.
+func group(use, short string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		var names []string
+		for _, child := range c.Commands() {
+			names = append(names, child.Name())
+		}
+		if near := llm.Nearest(args[0], names); near != "" {
+			return usageError("unknown command %q for %q; did you mean %q?", args[0], c.CommandPath(), near)
+		}
+		return usageError("unknown command %q for %q; it has %s", args[0], c.CommandPath(), strings.Join(names, ", "))
+	}}
+}
+
 // exactly checks the number of arguments and says what they are.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {

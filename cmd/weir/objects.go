@@ -75,7 +75,7 @@ var objects = []object{
 func (a *app) objectCommands() []*cobra.Command {
 	var commands []*cobra.Command
 	for _, o := range objects {
-		c := &cobra.Command{Use: o.name, Short: "List, create, change and delete " + o.name + "s of a running gateway"}
+		c := group(o.name, "List, create, change and delete "+o.name+"s of a running gateway")
 		r := a.remoteFlags(c)
 		c.AddCommand(o.list(r), o.get(r), o.delete(r))
 		if o.put {

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) policyCommand() *cobra.Command {
-	c := &cobra.Command{Use: "policy", Short: "Upload, activate and roll back policy modules of a running gateway"}
+	c := group("policy", "Upload, activate and roll back policy modules of a running gateway")
 	r := a.remoteFlags(c)
 	list := &cobra.Command{Use: "list", Short: "List modules and which one is active", Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -29,13 +29,12 @@ func (a *app) serve() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			log := newLog(a.err, cfg.Log)
-			g, err := a.open(c.Context(), cfg, log)
+			g, err := a.open(c.Context(), cfg)
 			if err != nil {
 				return err
 			}
 			g.start()
-			log.Info("serving", "clients", g.clients.Addr().String(), "admin", g.admins.Addr().String(), "data", cfg.Data)
+			g.log.Info("serving", "clients", g.clients.Addr().String(), "admin", g.admins.Addr().String(), "data", cfg.Data)
 			watched, err := a.watch(c.Context(), g, path)
 			if err == nil {
 				err = g.wait(c.Context())
@@ -57,14 +56,15 @@ func (a *app) drain(g *gateway, err error) error {
 	return err
 }
 
-func newLog(w io.Writer, o config.Log) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(o.Level)) // validated with the configuration
+// newLog makes a log whose level may change while it is used.
+func newLog(w io.Writer, o config.Log) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	level.Set(o.SlogLevel())
 	options := &slog.HandlerOptions{Level: level}
 	if o.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(slog.NewJSONHandler(w, options)), level
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(slog.NewTextHandler(w, options)), level
 }
 
 // settle is how long a changed file must be quiet before it is read: editors write in several steps.

@@ -149,6 +149,8 @@ func TestCommandsSayWhatTheyWant(t *testing.T) {
 		{[]string{"attack", "--key", "k", "--base", "nowhere"}, exitUsage, "http://127.0.0.1:3000"},
 		{[]string{"org", "list"}, exitFail, "is it running?"},
 		{[]string{"org", "get"}, exitUsage, "takes ID"},
+		{[]string{"ledger", "verfy"}, exitUsage, `did you mean "verify"?`},
+		{[]string{"policy", "nonsense"}, exitUsage, "it has"},
 		{[]string{"user", "balance", "1", "--delta", "1e3"}, exitUsage, "12.5"},
 		{[]string{"demo", "--admin-token", "short"}, exitUsage, "at least 16"},
 		{[]string{"upstream-sim", "--default", "latncy=1s"}, exitUsage, "latency"},
@@ -161,6 +163,40 @@ func TestCommandsSayWhatTheyWant(t *testing.T) {
 	}
 	if _, stderr, code := weir(t, nil, "org", "list"); code != exitUsage || !strings.Contains(stderr, "WEIR_ADMIN_TOKEN") {
 		t.Errorf("without a token: exit %d, %s", code, stderr)
+	}
+}
+
+// TestCheckIsAsStrictAsServe: what serve would refuse about the module, check refuses.
+func TestCheckIsAsStrictAsServe(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.wasm")
+	write(t, broken, "not wasm")
+	for module, want := range map[string]string{"nowhere": "neither a .wasm file nor one of the shipped", broken: "broken.wasm", filepath.Join(dir, "none.wasm"): "none.wasm"} {
+		file := filepath.Join(dir, "weir.yaml")
+		write(t, file, fmt.Sprintf("admin: {token: %s}\ndata: %q\npolicies: {module: %q}\n", testToken, filepath.Join(dir, "data"), module))
+		_, stderr, code := weir(t, nil, "config", "check", "-c", file)
+		if code != exitFail || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("module %s: exit %d, %s", module, code, stderr)
+		}
+	}
+}
+
+// TestReloadKeepsGlobalLimitsOfTheAPI: what the admin API changed wins over a file that is read again.
+func TestReloadKeepsGlobalLimitsOfTheAPI(t *testing.T) {
+	p := serve(t, "")
+	key := p.key()
+	r := remote{app: (&console{}).app(p.env), url: p.env["WEIR_ADMIN_URL"], token: testToken}
+	if _, err := r.do(t.Context(), "PUT", "/admin/limits/global", []byte(`{"tpmLimit":1}`), "application/json"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.file, string(text)+"log: {level: debug}\nupstream: {attempts: 1}\n")
+	eventually(t, "the reload names what needs a restart", func() bool { return strings.Contains(p.log(), "only with a restart: upstream") })
+	if got := p.status(key, hello); got != http.StatusTooManyRequests {
+		t.Errorf("after a reload: %d; want 429, the global limit was set through the API", got)
 	}
 }
 

@@ -2,8 +2,11 @@ package admin
 
 import (
 	_ "embed"
+	"io"
 	"net/http"
 	"strings"
+
+	"github.com/VictoriaMetrics/metrics"
 )
 
 // openAPIText describes every route; written by hand.
@@ -22,7 +25,27 @@ func (a *API) metrics(w http.ResponseWriter, _ *http.Request) error {
 	if a.Metrics != nil {
 		a.Metrics(w)
 	}
+	a.writePolicyMetrics(w)
 	return nil
+}
+
+// writePolicyMetrics tells what the policy host has counted since the start.
+func (a *API) writePolicyMetrics(w io.Writer) {
+	if a.Policy == nil {
+		return
+	}
+	s := a.Policy.Stats()
+	metrics.WriteCounterUint64(w, "weir_policy_calls_total", s.Calls)
+	metrics.WriteCounterUint64(w, "weir_policy_abstained_total", s.Abstained)
+	metrics.WriteCounterUint64(w, "weir_policy_clamped_total", s.Clamped)
+	metrics.WriteCounterUint64(w, "weir_policy_swaps_total", s.Swaps)
+	metrics.WriteCounterUint64(w, "weir_policy_quarantined_total", s.Quarantined)
+	for _, fault := range []struct {
+		kind string
+		n    uint64
+	}{{"trap", s.Traps}, {"out_of_fuel", s.OutOfFuel}, {"bad_response", s.BadResponse}, {"guest_error", s.GuestErrors}, {"exhausted", s.Exhausted}} {
+		metrics.WriteCounterUint64(w, `weir_policy_faults_total{kind="`+fault.kind+`"}`, fault.n)
+	}
 }
 
 // healthz says that the process answers; nothing more.

@@ -58,7 +58,7 @@ func created(v any) answer { return answer{http.StatusCreated, v} }
 func (a *API) routes() []route {
 	return []route{
 		{method: "GET", path: "/admin/orgs", do: a.listOrgs},
-		{method: "POST", path: "/admin/orgs", do: a.createOrg, change: true},
+		{method: "POST", path: "/admin/orgs", do: a.createOrg, change: true, once: true},
 		{method: "GET", path: "/admin/orgs/{id}", do: a.getOrg},
 		{method: "PATCH", path: "/admin/orgs/{id}", do: a.patchOrg, change: true},
 		{method: "DELETE", path: "/admin/orgs/{id}", do: a.deleteOrg, change: true},
@@ -75,7 +75,7 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/admin/keys/{id}", do: a.getKey},
 		{method: "PATCH", path: "/admin/keys/{id}", do: a.patchKey, change: true},
 		{method: "DELETE", path: "/admin/keys/{id}", do: a.deleteKey, change: true},
-		{method: "POST", path: "/admin/keys/{id}/limits", do: a.limitKey, change: true},
+		{method: "POST", path: "/admin/keys/{id}/limits", do: a.limitKey, change: true, once: true},
 		{method: "GET", path: "/admin/keys/{id}/usage-window", do: a.usageWindow},
 
 		{method: "GET", path: "/admin/models", do: a.listModels},
@@ -190,8 +190,13 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 
 func idempotencyKey(r *http.Request, rt route) (string, error) {
 	given := r.Header.Values("Idempotency-Key")
-	if len(given) == 0 || !rt.once {
+	switch {
+	case len(given) == 0:
 		return "", nil
+	case !rt.change:
+		return "", nil // reading twice does no harm
+	case !rt.once:
+		return "", llm.Invalid("Idempotency-Key", "%s %s does not honour Idempotency-Key; leave the header out", rt.method, rt.path)
 	}
 	if k := given[0]; len(given) == 1 && len(k) >= 1 && len(k) <= 255 && printable(k) {
 		return k, nil

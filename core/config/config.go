@@ -82,10 +82,10 @@ type Model struct {
 
 // Price is in decimal units of the currency: per million tokens of each class, and per request.
 type Price struct {
-	Input       Amount  `yaml:"input_per_1m"`
+	Input       *Amount `yaml:"input_per_1m"`
 	CachedInput *Amount `yaml:"cached_input_per_1m"` // absent: as input
 	CacheWrite  *Amount `yaml:"cache_write_per_1m"`  // absent: as input
-	Output      Amount  `yaml:"output_per_1m"`
+	Output      *Amount `yaml:"output_per_1m"`
 	Request     Amount  `yaml:"per_request"`
 }
 

@@ -86,6 +86,20 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "models:\n  m:\n    price: {input_per_1m: 0.0000001, output_per_1m: 1}\n", "six decimals"},
 		{valid + "policies: {labels: [{name: a, source: kee}]}\n", `did you mean "key"?`},
 		{valid + "listen: {address: nowhere}\n", "host:port"},
+		{valid + "listen: {address: \"127.0.0.1:99999\"}\n", "host:port"},
+		{valid + "listen: {address: \"localhost:3001\"}\n", "an address of its own"},
+		{valid + "limits: {global: {qps: 0.5}}\n", "weir.yaml:2:24: 0.5 is not a plain whole number"},
+		{valid + "limits: {global: {concurrency: 010}}\n", "010 is not a plain whole number"},
+		{valid + "limits: {global: {tpm: -0.5}}\n", "-0.5 is not a plain whole number"},
+		{valid + "limits: {global: {tpm: 0x10}}\n", "0x10 is not a plain whole number"},
+		{valid + "models:\n  m:\n    price: {input_per_1m: 1000}\n", "both input_per_1m and output_per_1m"},
+		{valid + "models:\n  m: {free: true, price: {input_per_1m: 1, output_per_1m: 1}}\n", "take one of the two away"},
+		{valid + "models:\n  m: {price: {input_per_1m: 1, output_per_1m: 1, cache_write_per_1m: -1}}\n", "not negative"},
+		{valid + "policies: {envelope: {max_overdraft: -1}}\n", "out of range"},
+		{valid + "policies: {labels: [{name: a, source: key}, {name: a, source: key}]}\n", `label "a" stands twice`},
+		{valid + "data: postgres://x\n", `"postgres" is not known`},
+		{valid + "data: config.go\n", "config.go is a file"},
+		{"admin: {token: \"0123456789abcdefg \"}\n", "blank"},
 		{valid + "listen: {address: 127.0.0.1:3001}\n", "an address of its own"},
 		{valid + "tokens: {encodings: {x: p50k}}\n", "cl100k, o200k"},
 	} {
@@ -133,7 +147,7 @@ func TestKnownModels(t *testing.T) {
 		t.Errorf("%d known models, want 12", len(models))
 	}
 	for name, m := range models {
-		if m.Price == nil || m.Price.Input <= 0 {
+		if m.Price == nil || *m.Price.Input <= 0 {
 			t.Errorf("%s has no price", name)
 		}
 	}

@@ -2,7 +2,9 @@ package config
 
 import (
 	"encoding/json"
+	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/weir-gateway/weir/core/limit"
@@ -111,14 +113,37 @@ func (c *Config) UpstreamModels() []upstream.Model {
 }
 
 func (p *Price) price() llm.Price {
-	or := func(a *Amount, d Amount) llm.Micro {
+	or := func(a, d *Amount) llm.Micro {
 		if a == nil {
-			return llm.Micro(d)
+			a = d
 		}
 		return llm.Micro(*a)
 	}
-	return llm.Price{Input: llm.Micro(p.Input), CachedInput: or(p.CachedInput, p.Input), CacheWrite: or(p.CacheWrite, p.Input),
-		Output: llm.Micro(p.Output), Request: llm.Micro(p.Request)}
+	return llm.Price{Input: llm.Micro(*p.Input), CachedInput: or(p.CachedInput, p.Input), CacheWrite: or(p.CacheWrite, p.Input),
+		Output: llm.Micro(*p.Output), Request: llm.Micro(p.Request)}
+}
+
+// SlogLevel is the level as slog knows it.
+func (l Log) SlogLevel() (level slog.Level) {
+	_ = level.UnmarshalText([]byte(l.Level)) // validated
+	return level
+}
+
+// NeedRestart names the blocks of c that differ from old and cannot change in a running process.
+func (c *Config) NeedRestart(old *Config) (names []string) {
+	for _, block := range []struct {
+		name     string
+		now, was any
+	}{
+		{"listen", c.Listen, old.Listen}, {"admin", c.Admin, old.Admin}, {"data", c.Data, old.Data}, {"currency", c.Currency, old.Currency},
+		{"ledger", c.Ledger, old.Ledger}, {"upstream", c.Upstream, old.Upstream}, {"limits.algorithms", c.Limits.Algorithms, old.Limits.Algorithms},
+		{"tokens", c.Tokens, old.Tokens}, {"log.format", c.Log.Format, old.Log.Format},
+	} {
+		if !reflect.DeepEqual(block.now, block.was) {
+			names = append(names, block.name)
+		}
+	}
+	return names
 }
 
 // PolicyEnvelope bounds what modules may do.

@@ -52,6 +52,11 @@ func Parse(name string, text []byte, env func(string) (string, bool)) (*Config, 
 		if x.err != nil {
 			return nil, x.err
 		}
+		n := &numbers{file: name}
+		ast.Walk(n, file.Docs[0].Body)
+		if n.err != nil {
+			return nil, n.err
+		}
 		if err := yaml.NodeToValue(file.Docs[0].Body, c, yaml.Strict()); err != nil {
 			return nil, located(name, err)
 		}
@@ -149,6 +154,32 @@ func (x *expander) Visit(n ast.Node) ast.Visitor {
 		return value
 	})
 	s.Token = token.New(s.Value, s.Value, s.Token.Position)
+	return x
+}
+
+// numbers refuses what the decoder would round or read in another base on its way into an integer: half a request per
+// second would become none, which is unlimited. Amounts and params are read as they stand.
+type numbers struct {
+	file string
+	err  error
+}
+
+var (
+	plainInteger = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+	readAsTyped  = regexp.MustCompile(`\.(price\.[a-z_0-9]+|max_overdraft)$|^\$\.policies\.params\b`)
+)
+
+// Visit implements ast.Visitor.
+func (x *numbers) Visit(n ast.Node) ast.Visitor {
+	switch n.(type) {
+	case *ast.FloatNode, *ast.IntegerNode, *ast.InfinityNode, *ast.NanNode:
+	default:
+		return x
+	}
+	t := n.GetToken()
+	if x.err == nil && !plainInteger.MatchString(t.Value) && !readAsTyped.MatchString(n.GetPath()) {
+		x.err = &Error{x.file, t.Position.Line, t.Position.Column, fmt.Sprintf("%s is not a plain whole number such as 10; quote it if it is meant as text", t.Value)}
+	}
 	return x
 }
 

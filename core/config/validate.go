@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,22 +58,37 @@ func (c *Config) validate() error {
 var currencyCode = regexp.MustCompile(`^[a-z]{3}$`)
 
 func (c *Config) validateListeners() error {
-	for path, address := range map[string]string{"listen.address": c.Listen.Address, "admin.address": c.Admin.Address} {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return wrong(path, "%q is not host:port, such as 127.0.0.1:3000", address)
-		}
+	clients, err := net.ResolveTCPAddr("tcp", c.Listen.Address)
+	if err != nil {
+		return wrong("listen.address", "%q is not host:port, such as 127.0.0.1:3000: %v", c.Listen.Address, err)
 	}
-	if c.Listen.Address == c.Admin.Address && !strings.HasSuffix(c.Admin.Address, ":0") {
+	admins, err := net.ResolveTCPAddr("tcp", c.Admin.Address)
+	if err != nil {
+		return wrong("admin.address", "%q is not host:port, such as 127.0.0.1:3001: %v", c.Admin.Address, err)
+	}
+	if admins.Port == clients.Port && admins.Port != 0 && (admins.IP.Equal(clients.IP) || admins.IP.IsUnspecified() || clients.IP.IsUnspecified() || admins.IP == nil || clients.IP == nil) {
 		return wrong("admin.address", "the admin listener needs an address of its own")
 	}
 	if !currencyCode.MatchString(c.Currency) {
 		return wrong("currency", "%q is not a currency code of three lower-case letters, such as cny", c.Currency)
 	}
-	if c.Data == "" {
+	return first(checkData(c.Data), checkToken(c.Admin.Token), among("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		among("log.format", c.Log.Format, "text", "json"))
+}
+
+// checkData refuses what cannot be a folder, before anything is opened.
+func checkData(data string) error {
+	folder, ok := strings.CutPrefix(data, "badger://")
+	if scheme, _, other := strings.Cut(data, "://"); other && !ok {
+		return wrong("data", "a store of kind %q is not known; use a folder, such as ./data, or badger:///folder", scheme)
+	}
+	if folder == "" {
 		return wrong("data", "a folder is needed, such as ./data")
 	}
-	return first(checkToken(c.Admin.Token), among("log.level", c.Log.Level, "debug", "info", "warn", "error"),
-		among("log.format", c.Log.Format, "text", "json"))
+	if st, err := os.Stat(folder); err == nil && !st.IsDir() {
+		return wrong("data", "%s is a file; a folder is needed", folder)
+	}
+	return nil
 }
 
 // samples are tokens that documentation shows; a gateway that accepted them would be open.
@@ -81,6 +98,8 @@ func checkToken(token string) error {
 	switch {
 	case token == "":
 		return wrong("admin.token", "no admin token is set; use token: ${WEIR_ADMIN_TOKEN} and set that variable to 16 or more random characters")
+	case strings.TrimSpace(token) != token:
+		return wrong("admin.token", "the admin token begins or ends with a blank, which no HTTP header carries")
 	case len(token) < 16:
 		return wrong("admin.token", "the admin token has %d characters; at least 16 are needed", len(token))
 	case slices.Contains(samples, strings.ToLower(token)) || strings.Count(token, token[:1]) == len(token):
@@ -171,11 +190,30 @@ func (c *Config) validateTiers() error {
 	return nil
 }
 
+// validate refuses prices that would make something free by oversight.
+func (m Model) validate(path string) error {
+	p := m.Price
+	switch {
+	case p == nil:
+		return nil
+	case m.Free:
+		return wrong(path+".free", "a free model has no price; take one of the two away")
+	case p.Input == nil || p.Output == nil:
+		return wrong(path+".price", "a price names both input_per_1m and output_per_1m, so that neither is free by oversight")
+	}
+	for _, a := range []*Amount{p.Input, p.CachedInput, p.CacheWrite, p.Output, &p.Request} {
+		if a != nil && *a < 0 {
+			return wrong(path+".price", "a price is not negative")
+		}
+	}
+	return nil
+}
+
 // validateObjects leaves the rules for models and channels where they live: the catalog.
 func (c *Config) validateObjects() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
-		if p := c.Models[name].Price; p != nil && min(p.Input, p.Output, p.Request) < 0 {
-			return wrong("models."+name+".price", "a price is not negative")
+		if err := c.Models[name].validate("models." + name); err != nil {
+			return err
 		}
 	}
 	channels := slices.Clone(c.Channels)
@@ -196,6 +234,7 @@ func (c *Config) validatePolicies() error {
 		within("policies.envelope.max_burst", int64(p.Envelope.MaxBurst), 1000, 1_000_000),
 		within("policies.envelope.max_custom_dimensions", int64(p.Envelope.MaxCustomDims), 0, limit.MaxDims),
 		within("policies.envelope.min_price_multiplier", int64(p.Envelope.MinPrice), 0, 1_000_000),
+		within("policies.envelope.max_overdraft", int64(p.Envelope.MaxOverdraft), 0, math.MaxInt64),
 	); err != nil {
 		return err
 	}
@@ -216,6 +255,9 @@ func (c *Config) validateLabels() error {
 		path := fmt.Sprintf("policies.labels[%d]", i)
 		if l.Name == "" {
 			return wrong(path+".name", "a label needs a name")
+		}
+		if slices.ContainsFunc(c.Policies.Labels[:i], func(o Label) bool { return o.Name == l.Name }) {
+			return wrong(path+".name", "label %q stands twice", l.Name)
 		}
 		if err := among(path+".source", l.Source, "key", "model", "header"); err != nil {
 			return err
