@@ -78,6 +78,7 @@ type Claim struct {
 
 	Input      llm.Tokens // estimate
 	Output     llm.Tokens // upper bound over all choices
+	Choices    int        // answers that share Output, which is clamped to no less than 16 tokens for each; 0 is 1
 	SoftOutput bool       // the body gave no cap: Output may be clamped down to what limits and balance can hold
 	Money      Money
 

@@ -8,7 +8,7 @@ import (
 
 const (
 	maxCharges = MaxDims + 4 // a claim's dimensions and those of the attempt's channel
-	minOutput  = 16          // output tokens below which a cut is worse than a refusal
+	minOutput  = 16          // output tokens of one choice below which a cut is worse than a refusal
 )
 
 // ask is one dimension of a step, resolved to its meter: what is tested there and what is charged.
@@ -125,10 +125,14 @@ func (s *step) unlock() {
 }
 
 // grantLocked fixes the output and the money of a new claim. Output that the body did not cap gives way to what the
-// smallest TPM limit can hold and to what the balance can pay, as long as minOutput remains.
+// smallest TPM limit can hold and to what the balance can pay, as long as minOutput remains for each choice. What is
+// granted is at least one token for each choice, since less cannot be asked of an upstream.
 func (s *step) grantLocked(c *Claim, input, output llm.Tokens) {
-	mon := &c.Money
-	floor := min(output, minOutput)
+	mon, choices := &c.Money, max(sane(llm.Tokens(c.Choices)), 1)
+	if output > 0 {
+		output = max(output, choices)
+	}
+	floor := min(output, minOutput*choices)
 	if c.SoftOutput {
 		for i := range s.n {
 			a := &s.asks[i]

@@ -127,7 +127,7 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 	cl.Caller = limit.Caller{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID}
 	cl.Facts = llm.Entry{Endpoint: c.endpoint(), Stream: c.head.Stream, Model: c.model.Name, RequestID: c.id, AtMS: c.now.UnixMilli()}
 	cl.Unlimited = d.NoLimit
-	cl.Input, cl.Output, cl.SoftOutput = c.input, c.output, c.soft
+	cl.Input, cl.Output, cl.Choices, cl.SoftOutput = c.input, c.output, c.head.Choices, c.soft
 	cl.Money = moneyFor(who, d, price)
 	if c.endpoint() == llm.CountTokens {
 		cl.Money.Price = llm.Price{}

@@ -158,7 +158,8 @@ func priceFor(m *upstream.Model, who *auth.Caller) (llm.Price, error) {
 	return llm.Price{}, e
 }
 
-// decide asks the policy, and applies what it says about the output; a denial of the policy is returned as an error.
+// decide asks the policy, and applies what it says about the output of each choice; a denial of the policy is returned
+// as an error.
 func (s *Server) decide(c *call, price llm.Price) error {
 	if err := s.gatherFacts(c, price); err != nil {
 		return unavailable(err)
@@ -177,7 +178,7 @@ func (s *Server) decide(c *call, price llm.Price) error {
 		c.tier = d.Tier
 	}
 	if d.OutputCap > 0 {
-		c.output = min(c.output, d.OutputCap)
+		c.output = min(c.output, d.OutputCap*llm.Tokens(max(c.head.Choices, 1)))
 	}
 	return nil
 }

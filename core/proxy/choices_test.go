@@ -1,0 +1,121 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+)
+
+// spy is an upstream that keeps what it was sent.
+type spy struct {
+	*httptest.Server
+	mu   sync.Mutex
+	body map[string]any
+}
+
+func newSpy(t *testing.T) *spy {
+	s := new(spy)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		b, _ := io.ReadAll(q.Body)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.body = nil
+		_ = json.Unmarshal(b, &s.body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}`)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// take gives what was sent since the last take; nil: nothing.
+func (s *spy) take() map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.body
+	s.body = nil
+	return b
+}
+
+func through(s *spy) option {
+	return func(o *setup) {
+		o.catalog = func(c *catalog) { c.channels[0].BaseURL = s.URL }
+	}
+}
+
+// M09 through the walk: n, best_of and prompt arrays without a cap never reach an upstream with more than what is held.
+func TestM09ChoicesWithoutACapAreHeldForAll(t *testing.T) {
+	up := newSpy(t)
+	r := newRig(t, through(up), limits(auth.Key{TPMLimit: 40_000}))
+	prompts := `["a"` + strings.Repeat(`,"a"`, 99) + `]`
+	for _, x := range []struct {
+		path, body string
+		choices    int
+		status     int
+	}{
+		{"/v1/chat/completions", chat("gpt-4o", `,"n":128`), 128, 200},
+		{"/v1/completions", `{"model":"gpt-4o","prompt":"hello","best_of":100}`, 100, 200},
+		{"/v1/completions", `{"model":"gpt-4o","prompt":` + prompts + `}`, 100, 200},
+		{"/v1/completions", `{"model":"gpt-4o","n":128,"prompt":` + prompts + `}`, 12_800, 429},
+	} {
+		r.clock.Advance(61e9)
+		p := r.post(x.path, x.body).want(t, x.status)
+		sent := up.take()
+		if x.status == 429 {
+			if f := p.code(t, "request_exceeds_limit"); sent != nil || f["requested"].(float64) < 12_800*4096 {
+				t.Errorf("%s: sent %v, refused with %v", x.body[:40], sent, f)
+			}
+			continue
+		}
+		each, _ := sent["max_tokens"].(float64)
+		if each < 16 || each*float64(x.choices) > 40_000 {
+			t.Errorf("%s: %v tokens for each of %d choices", x.body[:40], each, x.choices)
+		}
+	}
+}
+
+func TestM09ABalanceForOneChoiceDoesNotPayForMany(t *testing.T) {
+	up := newSpy(t)
+	r := newRig(t, through(up), func(s *setup) { s.balance = price.Hold(20, 100) })
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"n":128`)).want(t, 402)
+	f := p.code(t, "insufficient_quota")
+	if up.take() != nil || f["required_micro_cny"].(float64) < float64(price.Hold(10, 128*16)) {
+		t.Errorf("%v", f)
+	}
+	r.post("/v1/chat/completions", chat("gpt-4o", `,"n":4`)).want(t, 200)
+	if each, _ := up.take()["max_tokens"].(float64); each < 16 || each > 26 {
+		t.Errorf("%v tokens for each of 4 choices", each)
+	}
+}
+
+// A policy's cap is what each choice may say.
+func TestAPolicysOutputCapIsPerChoice(t *testing.T) {
+	up := newSpy(t)
+	r := newRig(t, through(up), limits(auth.Key{TPMLimit: 10_000}))
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) { d.OutputCap = 20 }
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"n":32,"max_tokens":900`)).want(t, 200)
+	if each := up.take()["max_tokens"]; each != 20.0 {
+		t.Errorf("%v tokens for each choice", each)
+	}
+	left := p.header.Get("x-ratelimit-remaining-tokens")
+	if held := r.journal.of(llm.EntryReserve)[0].Held; held < price.Hold(10, 32*20) {
+		t.Errorf("held %d; %s tokens left", held, left)
+	}
+	var n int64
+	if _, err := fmt.Sscan(left, &n); err != nil || n > 10_000-32*20 {
+		t.Errorf("%s tokens left", left)
+	}
+	if u, err := r.limits.Inspect(t.Context(), limit.ID{Kind: limit.Key, Scope: idKey}); err != nil || u.TPM != 15 {
+		t.Errorf("%+v %v", u, err)
+	}
+}
