@@ -7,18 +7,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestGenerated holds the guest's numbers to the host's.
+// TestGenerated holds the guests' numbers to the host's.
 func TestGenerated(t *testing.T) {
-	want, err := Generate("../../abi")
+	files, err := Generate("../abi")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../assembly/abi.ts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(got), string(want)); d != "" {
-		t.Errorf("run go run ./sdk/assemblyscript/gen (-committed +generated):\n%s", d)
+	for name, want := range files {
+		got, err := os.ReadFile("../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(got), string(want)); d != "" {
+			t.Errorf("%s: run go run ./sdk/gen (-committed +generated):\n%s", name, d)
+		}
 	}
 }
 
