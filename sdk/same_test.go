@@ -130,7 +130,9 @@ func randomFacts(n int) []policy.Facts {
 	r := rand.New(rand.NewPCG(7, 11))
 	one := func(words ...string) string { return words[r.IntN(len(words))] }
 	wide := func() int64 { return int64(r.Uint64() >> (1 + r.IntN(62))) }
-	count := func() int64 { return []int64{0, 1, int64(r.IntN(100)), int64(r.IntN(1_000_000)), 1<<32 - 1, 1 << 40}[r.IntN(6)] }
+	count := func() int64 {
+		return []int64{0, 1, int64(r.IntN(100)), int64(r.IntN(1_000_000)), 1<<32 - 1, 1 << 40}[r.IntN(6)]
+	}
 	facts := make([]policy.Facts, n)
 	for i := range facts {
 		f := &facts[i]

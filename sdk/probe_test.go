@@ -1,6 +1,4 @@
-// Package assemblyscript_test proves the guest SDK from the host's side: it writes facts into a probe module's memory as
-// policy-abi says, and reads the decision back, with nothing of the gateway in between.
-package assemblyscript_test
+package sdk_test
 
 import (
 	"bytes"
@@ -11,45 +9,109 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
+	"github.com/weir-gateway/weir/sdk"
 	"github.com/weir-gateway/weir/sdk/abi"
 )
+
+// TestProbe proves each guest SDK from the host's side: it writes facts into a probe module's memory as the ABI says, and
+// reads the decision back, with nothing of the gateway in between.
+func TestProbe(t *testing.T) {
+	for _, lang := range sdk.Languages() {
+		t.Run(lang, func(t *testing.T) {
+			p, ok := newProbe(t, lang)
+			if !ok {
+				return
+			}
+			for name, test := range map[string]func(*testing.T, *probe){
+				"configuration": testConfiguration, "attributes": testAttributes, "facts": testFacts, "decision": testDecision,
+				"denial": testDenial, "room": testRoom, "log": testLog,
+			} {
+				t.Run(name, func(t *testing.T) { test(t, p) })
+			}
+		})
+	}
+}
+
+// probe is a compiled probe module.
+type probe struct {
+	rt     wazero.Runtime
+	code   wazero.CompiledModule
+	logged *bytes.Buffer
+}
+
+func newProbe(t *testing.T, lang string) (*probe, bool) {
+	t.Helper()
+	var wasm []byte
+	var err error
+	if lang == sdk.AssemblyScript { // built and compared with the shipped policies
+		if wasm, err = os.ReadFile("assemblyscript/testdata/probe/probe.wasm"); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		var ok bool
+		if wasm, ok = module(t, "testdata/probe", lang); !ok {
+			return nil, false
+		}
+	}
+	ctx, pages := context.Background(), uint32(16)
+	if lang == sdk.Go {
+		pages = 256
+	}
+	p := &probe{logged: new(bytes.Buffer)}
+	p.rt = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(pages))
+	t.Cleanup(func() { _ = p.rt.Close(ctx) })
+	_, err = p.rt.NewHostModuleBuilder(abi.ImportModule).NewFunctionBuilder().WithFunc(
+		func(_ context.Context, m api.Module, level, ptr, n uint32) {
+			line, _ := m.Memory().Read(ptr, n)
+			p.logged.WriteByte('0' + byte(level))
+			p.logged.Write(line)
+		}).Export(abi.ImportLog).Instantiate(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wasi_snapshot_preview1.MustInstantiate(ctx, p.rt)
+	if p.code, err = p.rt.CompileModule(ctx, wasm); err != nil {
+		t.Fatal(err)
+	}
+	return p, true
+}
 
 // guest is one instance of the probe.
 type guest struct {
 	t        testing.TB
 	mod      api.Module
 	req, res uint32
-	logged   bytes.Buffer
 }
 
-func load(t testing.TB) *guest {
+// load gives an instance that was configured with nothing.
+func (p *probe) load(t testing.TB) *guest {
 	t.Helper()
-	wasm, err := os.ReadFile("testdata/probe/probe.wasm")
-	if err != nil {
+	g := p.instance(t)
+	if code := g.configure(`{}`); code != 0 {
+		t.Fatalf("an empty configuration was refused with %d", code)
+	}
+	return g
+}
+
+func (p *probe) instance(t testing.TB) *guest {
+	t.Helper()
+	ctx, g := context.Background(), &guest{t: t}
+	p.logged.Reset()
+	var err error
+	if g.mod, err = p.rt.InstantiateModule(ctx, p.code, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
 		t.Fatal(err)
 	}
-	ctx := context.Background()
-	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(16))
-	t.Cleanup(func() { _ = rt.Close(ctx) })
-	g := &guest{t: t}
-	_, err = rt.NewHostModuleBuilder(abi.ImportModule).NewFunctionBuilder().WithFunc(
-		func(_ context.Context, m api.Module, level, ptr, n uint32) {
-			line, _ := m.Memory().Read(ptr, n)
-			g.logged.WriteByte('0' + byte(level))
-			g.logged.Write(line)
-		}).Export(abi.ImportLog).Instantiate(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g.mod, err = rt.Instantiate(ctx, wasm); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { _ = g.mod.Close(ctx) })
+	if g.mod.ExportedFunction(abi.ExportInitialize) != nil {
+		g.call(abi.ExportInitialize)
 	}
 	if v := g.call(abi.ExportVersion); v != abi.Version {
 		t.Fatalf("ABI version %#x", v)
 	}
 	g.req, g.res = g.call(abi.ExportRequest), g.call(abi.ExportResponse)
-	if g.req%abi.BufferAlign != 0 || g.res%abi.BufferAlign != 0 || g.res < g.req+abi.RequestSize {
+	if g.req%abi.BufferAlign != 0 || g.res%abi.BufferAlign != 0 || g.res < g.req+abi.RequestSize && g.req < g.res+abi.ResponseSize {
 		t.Fatalf("request at %d, response at %d", g.req, g.res)
 	}
 	return g
@@ -60,6 +122,9 @@ func (g *guest) call(name string, args ...uint64) uint32 {
 	r, err := g.mod.ExportedFunction(name).Call(context.Background(), args...)
 	if err != nil {
 		g.t.Fatalf("%s: %v", name, err)
+	}
+	if len(r) == 0 {
+		return 0
 	}
 	return uint32(r[0])
 }
@@ -100,34 +165,34 @@ func (g *guest) run(command string) (code uint32, res []byte) {
 	return g.decide(map[int]string{abi.AttrModel: command, abi.AttrKeyName: "k1", abi.AttrEndUser: "grüße 😀 x"}, nil)
 }
 
-func TestConfiguration(t *testing.T) {
-	g := load(t)
+func testConfiguration(t *testing.T, p *probe) {
+	g := p.instance(t)
 	const tiers = `{"tiers":["a","b"], "labels":["x","y"] , "params":`
 	if code := g.configure(tiers + ` { "text" : "a\"b\\c\/\b\f\n\r\t\u00e9\uD83D\ude00\u0001", "number":-1234567890123,
 		"fraction":1.5, "big":99999999999999999999, "yes":true,"no":false, "none":null,
 		"list":[1,{"deep":["{[\"", "}]"]},[]],"empty":{} } }`); code != 0 {
 		t.Errorf("code %d", code)
 	}
-	if code := load(t).configure(tiers + `{"text":"other"}}`); code != 1 {
+	if code := p.instance(t).configure(tiers + `{"text":"other"}}`); code != 1 {
 		t.Errorf("code %d for a text that differs", code)
 	}
-	if code := load(t).configure(`{}`); code != 0 {
+	if code := p.instance(t).configure(`{}`); code != 0 {
 		t.Errorf("code %d for an empty configuration", code)
 	}
 	for _, broken := range []string{``, `{`, `{"params`, `{"params":`, `{"params":{"text":"a\`, `{"params":{"list":[1,`, `[`, `"`} {
-		load(t).configure(broken) // any code will do, so long as it ends
+		p.instance(t).configure(broken) // any code will do, so long as it ends
 	}
 	if at := g.call(abi.ExportParamsBuffer, abi.ParamsMax+1); at != 0 {
 		t.Errorf("a buffer for more than %d bytes at %d", abi.ParamsMax, at)
 	}
 	big := tiers + `{"pad":"` + string(bytes.Repeat([]byte("x"), abi.ParamsMax-200)) + `"}}`
-	if code := load(t).configure(big); code != 1 {
+	if code := p.instance(t).configure(big); code != 1 {
 		t.Errorf("code %d for a large configuration", code)
 	}
 }
 
-func TestAttributes(t *testing.T) {
-	g := load(t)
+func testAttributes(t *testing.T, p *probe) {
+	g := p.load(t)
 	if code, _ := g.run("match"); code != 1<<8|1|2|8|16|64 {
 		t.Errorf("comparisons gave %b", code)
 	}
@@ -138,8 +203,8 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-func TestFacts(t *testing.T) {
-	g := load(t)
+func testFacts(t *testing.T, p *probe) {
+	g := p.load(t)
 	code, _ := g.decide(map[int]string{abi.AttrModel: "facts"}, func(req []byte) {
 		le := binary.LittleEndian
 		le.PutUint64(req[abi.ReqNowMS:], 1_700_000_000_000)
@@ -169,9 +234,9 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-func TestDecision(t *testing.T) {
+func testDecision(t *testing.T, p *probe) {
 	le := binary.LittleEndian
-	code, res := load(t).run("everything")
+	code, res := p.load(t).run("everything")
 	if code != abi.Decided {
 		t.Fatalf("code %d", code)
 	}
@@ -210,8 +275,8 @@ func TestDecision(t *testing.T) {
 	}
 }
 
-func TestDenial(t *testing.T) {
-	g, le := load(t), binary.LittleEndian
+func testDenial(t *testing.T, p *probe) {
+	g, le := p.load(t), binary.LittleEndian
 	code, res := g.run("deny")
 	off, n := le.Uint32(res[abi.RespMessageOff:]), le.Uint32(res[abi.RespMessageLen:])
 	if code != abi.Decided || res[abi.RespVerdict] != abi.VerdictDeny || le.Uint16(res[abi.RespStatus:]) != 429 ||
@@ -223,9 +288,9 @@ func TestDenial(t *testing.T) {
 	}
 }
 
-// TestRoom: what fits exactly is accepted; one more is a guest error, and the response stays well-formed.
-func TestRoom(t *testing.T) {
-	g, le := load(t), binary.LittleEndian
+// testRoom: what fits exactly is accepted; one more is a guest error, and the response stays well-formed.
+func testRoom(t *testing.T, p *probe) {
+	g, le := p.load(t), binary.LittleEndian
 	for command, want := range map[string]uint32{"full": abi.Decided, "overfull": 2, "arena": abi.Decided, "arena overfull": 2} {
 		code, res := g.run(command)
 		if code != want || le.Uint16(res[abi.RespNDims:]) > abi.MaxDims || le.Uint32(res[abi.RespArenaUsed:]) > abi.ArenaSize {
@@ -240,10 +305,10 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-func TestLog(t *testing.T) {
-	g := load(t)
+func testLog(t *testing.T, p *probe) {
+	g := p.load(t)
 	g.run("log")
-	if got := g.logged.String(); got != "2straße 😀" {
+	if got := p.logged.String(); got != "2straße 😀" {
 		t.Errorf("logged %q", got)
 	}
 }
