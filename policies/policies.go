@@ -10,7 +10,8 @@ import (
 
 // modules are the shipped ones; the list is here only.
 //
-//go:embed default/default.wasm priority/priority.wasm rules/rules.wasm
+//go:embed default/default.wasm priority/priority.wasm rules/rules.wasm tiers/tiers.wasm soft-quota/soft-quota.wasm
+//go:embed business-hours/business-hours.wasm burst/burst.wasm channel/channel.wasm
 var modules embed.FS
 
 // Names lists the shipped modules, in order.

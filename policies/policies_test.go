@@ -43,7 +43,7 @@ func host(t testing.TB) *policy.Host {
 func activate(t testing.TB, h *policy.Host, module, params string) error {
 	t.Helper()
 	b := policy.Binding{Module: module, Params: []byte(params), OnError: policy.OnErrorDefault}
-	return h.Activate(t.Context(), &b, policy.Envelope{MaxMultiplier: 2000, MaxBurst: 5000, MinPrice: 1000})
+	return h.Activate(t.Context(), &b, policy.Envelope{MaxMultiplier: 2000, MaxBurst: 5000, MinPrice: 1000, MaxCustomDims: 4, MayDeny: true})
 }
 
 func TestNames(t *testing.T) {

@@ -1,8 +1,9 @@
-// Writing what the SDK's decision has no word for: a message beside any verdict, and factors that add up.
+// Writing what the SDK's decision has no word for: a message beside any verdict, and the dimensions that a module tests
+// beside its own.
 import {
-  Dimension, KIND_END_USER, KIND_GLOBAL, KIND_IP, KIND_KEY, KIND_KEY_MODEL, KIND_CHANNEL, KIND_MODEL, KIND_MODEL_CHANNEL,
-  KIND_CUSTOM, KIND_ORG, KIND_USER, MAX_MULTIPLIER, RESP_ARENA, RESP_MESSAGE_LEN, RESP_MESSAGE_OFF, DIM_VALUE_LEN, DIM_VALUE_OFF,
-  decision,
+  decision, Dimension, DIM_KIND, DIM_SIZE, DIM_VALUE_LEN, DIM_VALUE_OFF, KIND_CHANNEL, KIND_CUSTOM, KIND_END_USER, KIND_GLOBAL, KIND_IP,
+  KIND_KEY, KIND_KEY_MODEL, KIND_MODEL, KIND_MODEL_CHANNEL, KIND_ORG, KIND_USER, RESP_ARENA, RESP_DIMS, RESP_MESSAGE_LEN, RESP_MESSAGE_OFF,
+  RESP_N_DIMS,
 } from "../../sdk/assemblyscript/assembly";
 import { Reader } from "./json";
 import { fail, TOO_MANY } from "./refusal";
@@ -19,18 +20,6 @@ export function valueSince(dimension: Dimension, used: u32): void {
   const entry = changetype<usize>(dimension);
   store<u32>(entry, RESP_ARENA + used, DIM_VALUE_OFF);
   store<u32>(entry, decision.arenaUsed - used, DIM_VALUE_LEN);
-}
-
-/** One factor after another, in 1/1000: 0 is 1000, and the result is a factor a decision may hold. */
-export function times(a: u32, b: u32): u32 {
-  if (a == 0) return b;
-  if (b == 0) return a;
-  return <u32>min(max((<u64>a * b) / 1000, 1), MAX_MULTIPLIER);
-}
-
-/** The smaller cap; 0 is none. */
-export function tighter(a: u32, b: u32): u32 {
-  return a == 0 ? b : b == 0 ? a : min(a, b);
 }
 
 // The kinds in the order of their words; the first five are what is tested when params do not say.
@@ -68,6 +57,17 @@ export function pickKinds(): void {
     return;
   }
   for (let i: u32 = 0; i < kindsUsed; i++) decision.pick(load<u8>(kinds + i)).skipIfAbsent();
+}
+
+/** The dimension of that kind, picked when it is not yet. */
+export function pickOnce(kind: u32): Dimension {
+  const response = changetype<usize>(decision);
+  const n = <usize>load<u16>(response, RESP_N_DIMS);
+  for (let i: usize = 0; i < n; i++) {
+    const entry = response + RESP_DIMS + i * DIM_SIZE;
+    if (load<u8>(entry, DIM_KIND) == <u8>kind) return changetype<Dimension>(entry);
+  }
+  return decision.pick(kind);
 }
 
 /** How many pickKinds picks. */

@@ -1,7 +1,7 @@
 // What the operator configured, read with this folder's reader. A module that uses it exports weir_params_buffer from here
 // and the other three functions from the SDK.
 import { ATTR_LABEL0, PARAMS_MAX } from "../../sdk/assemblyscript/assembly";
-import { Reader, Text } from "./json";
+import { Reader, Text, textOf } from "./json";
 import { fail, quoted, UNKNOWN_LABEL, UNKNOWN_TIER } from "./refusal";
 
 let buffer: usize = 0;
@@ -36,6 +36,12 @@ export class Config {
     if (i < 0) fail(UNKNOWN_LABEL, "label " + quoted(name.toString()) + " is not in policies.labels: " + listed(this.labels));
     return i < 0 ? -1 : i + <i32>ATTR_LABEL0;
   }
+}
+
+/** A label's number as Config.label gives; -1, and no refusal, when it is not configured. */
+export function labelIfAny(config: Config, name: string): i32 {
+  const i = indexOf(config.labels, textOf(name));
+  return i < 0 ? -1 : i + <i32>ATTR_LABEL0;
 }
 
 function seek(len: i32, name: string): Reader {

@@ -54,6 +54,7 @@ export class Hours {
   from: u32 = 0; // minutes of the day; past to: over midnight, and the day is the one it begins on
   to: u32 = DAY; // not included
 
+  @inline
   include(minuteOfWeek: u32): bool {
     const day = minuteOfWeek / DAY;
     const minute = minuteOfWeek % DAY;

@@ -1,5 +1,5 @@
 // Names with an optional * at their end, compared where the attribute lies, eight bytes at a time.
-import { Attribute, facts } from "../../sdk/assemblyscript/assembly";
+import { Attribute } from "../../sdk/assemblyscript/assembly";
 import { Reader, Text } from "./json";
 import { fail, TOO_LONG, TOO_MANY } from "./refusal";
 
@@ -20,22 +20,53 @@ class Pattern {
 
 /** Some patterns, any of which is to match. */
 export class Patterns {
-  first: usize = 0;
-  end: usize = 0;
+  private first: usize = 0;
+  private end: usize = 0;
+
+  /** Reads an array of them. */
+  read(json: Reader): void {
+    const texts: Text[] = [];
+    if (json.array()) while (json.element()) texts.push(json.text());
+    this.compile(texts);
+  }
+
+  compile(texts: Text[]): void {
+    patterns += texts.length;
+    if (patterns > MAX_PATTERNS) {
+      fail(TOO_MANY, "more than " + MAX_PATTERNS.toString() + " patterns");
+      return;
+    }
+    this.first = heap.alloc(texts.length * offsetof<Pattern>());
+    this.end = this.first + texts.length * offsetof<Pattern>();
+    for (let i = 0; i < texts.length; i++) fill(changetype<Pattern>(this.first + i * offsetof<Pattern>()), texts[i]);
+  }
 
   /** Reports that one of them matches; no value matches none, not even "*". */
+  @inline
   match(a: Attribute): bool {
     const size = a.length;
-    if (size == 0) return false;
+    let at = this.first;
+    if (size == 0 || at == this.end) return false;
     const ptr = a.ptr;
     const start = load<u64>(ptr); // beyond a short value lies the rest of the buffers
-    for (let at = this.first; at < this.end; at += offsetof<Pattern>()) {
+    do {
       const p = changetype<Pattern>(at);
-      if (((start ^ p.head) & p.headMask) != 0) continue;
-      if (p.prefix ? size < p.size : size != p.size) continue;
-      if (p.size <= 8 || same(p, ptr)) return true;
-    }
+      if (((start ^ p.head) & p.headMask) == 0 && (size == p.size || (p.prefix && size > p.size)) && (p.size <= 8 || same(p, ptr))) return true;
+      at += offsetof<Pattern>();
+    } while (at != this.end);
     return false;
+  }
+}
+
+/** A condition on one attribute: one of the patterns matches it. */
+export class Condition extends Patterns {
+  constructor(private attribute: Attribute) {
+    super();
+  }
+
+  @inline
+  holds(): bool {
+    return this.match(this.attribute);
   }
 }
 
@@ -45,31 +76,6 @@ function same(p: Pattern, ptr: usize): bool {
     if (load<u64>(ptr + i) != load<u64>(p.rest + i - 8)) return false;
   }
   return ((load<u64>(ptr + last) ^ load<u64>(p.rest + last - 8)) & p.lastMask) == 0;
-}
-
-/** Reads an array of patterns. */
-export function readPatterns(json: Reader): Patterns {
-  const texts: Text[] = [];
-  if (json.array()) while (json.element()) texts.push(json.text());
-  return compile(texts);
-}
-
-/** One pattern by itself. */
-export function patternOf(text: Text): Patterns {
-  return compile([text]);
-}
-
-function compile(texts: Text[]): Patterns {
-  const list = new Patterns();
-  patterns += texts.length;
-  if (patterns > MAX_PATTERNS) {
-    fail(TOO_MANY, "more than " + MAX_PATTERNS.toString() + " patterns");
-    return list;
-  }
-  list.first = heap.alloc(texts.length * offsetof<Pattern>());
-  list.end = list.first + texts.length * offsetof<Pattern>();
-  for (let i = 0; i < texts.length; i++) fill(changetype<Pattern>(list.first + i * offsetof<Pattern>()), texts[i]);
-  return list;
 }
 
 function fill(p: Pattern, text: Text): void {
@@ -94,14 +100,4 @@ function fill(p: Pattern, text: Text): void {
 // maskOf keeps the first n bytes, 0 to 8, of a little-endian word.
 function maskOf(n: u32): u64 {
   return n == 0 ? 0 : ~(<u64>0) >> (64 - 8 * n);
-}
-
-/** A condition on one attribute: one of the patterns matches it. */
-export class Condition {
-  attribute: u32 = 0;
-  patterns: Patterns = new Patterns();
-
-  holds(): bool {
-    return this.patterns.match(facts.attr(this.attribute));
-  }
 }

@@ -43,7 +43,7 @@ export function weir_decide(): i32 {
     }
     if (decision.reason == 0) decision.reason = r.number;
     r.apply(tierChosen);
-    tierChosen = tierChosen || r.tier >= 0;
+    tierChosen = tierChosen || r.change.choosesTier;
     if (!takeAll) break;
   }
   if (n == 0) return ABSTAINED;

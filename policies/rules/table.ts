@@ -1,17 +1,17 @@
 // Reading the params. A mistake is noted with its rule's number, and reading goes on: the first one is what is reported.
 import {
-  FLAG_FILES, FLAG_IMAGES, FLAG_RETRY, FLAG_STREAM, FLAG_TOOLS, ATTR_END_USER, ATTR_KEY_NAME, ATTR_MODEL, ATTR_ORG_NAME, ATTR_USER_NAME,
+  facts, FLAG_FILES, FLAG_IMAGES, FLAG_RETRY, FLAG_STREAM, FLAG_TOOLS, ATTR_END_USER, ATTR_KEY_NAME, ATTR_MODEL, ATTR_ORG_NAME, ATTR_USER_NAME,
   KIND_CUSTOM, MAX_DIMS, MAX_MULTIPLIER, MESSAGE_MAX,
 } from "../../sdk/assemblyscript/assembly";
 import { kindsPicked, readKind, readKinds } from "../parts/answer";
 import { Config } from "../parts/config";
 import { Reader, Text, textOf } from "../parts/json";
 import { Hours, readDays, readTime, readWeekdays, readZone } from "../parts/moment";
-import { Condition, readPatterns } from "../parts/pattern";
+import { Condition } from "../parts/pattern";
 import { at, fail, TOO_LONG, TOO_MANY, UNKNOWN_TIER, BAD_VALUE } from "../parts/refusal";
 import { Extra, readValue } from "./extra";
 import {
-  ASKS_DAYS, ASKS_ENDPOINT, ASKS_FLAGS, ASKS_HOURS, ASKS_TIER, BALANCE, DENIES, NUMBERS, Range, Rule, SHADOW_DENIES,
+  ASKS_DAYS, ASKS_ENDPOINT, ASKS_FLAGS, ASKS_HOURS, ASKS_NAMES, ASKS_NUMBERS, ASKS_TIER, BALANCE, DENIES, NUMBERS, Range, Rule, SHADOW_DENIES,
 } from "./rule";
 
 export const MAX_RULES: i32 = 64;
@@ -140,10 +140,10 @@ function readLabels(json: Reader, rule: Rule, config: Config): void {
 }
 
 function addCondition(json: Reader, rule: Rule, attribute: u32): void {
-  const c = new Condition();
-  c.attribute = attribute;
-  c.patterns = readPatterns(json);
+  const c = new Condition(facts.attr(attribute));
+  c.read(json);
   rule.conditions.push(c);
+  rule.asks |= ASKS_NAMES;
   attributesAsked |= 1 << attribute;
 }
 
@@ -159,6 +159,7 @@ function readRange(json: Reader, rule: Rule, number: u32): void {
     else json.unknown();
   }
   rule.ranges.push(r);
+  rule.asks |= ASKS_NUMBERS;
 }
 
 const MAX_NUMBER: i64 = 1_000_000_000_000_000;
@@ -166,14 +167,8 @@ const MAX_NUMBER: i64 = 1_000_000_000_000_000;
 function readThen(json: Reader, rule: Rule, config: Config): void {
   if (!json.object()) return;
   while (json.member()) {
-    if (json.is("qps_permille")) rule.qps = json.small(1, MAX_MULTIPLIER);
-    else if (json.is("tpm_permille")) rule.tpm = json.small(1, MAX_MULTIPLIER);
-    else if (json.is("month_permille")) rule.month = json.small(1, MAX_MULTIPLIER);
-    else if (json.is("burst_permille")) rule.burst = json.small(1, MAX_MULTIPLIER);
-    else if (json.is("price_permille")) rule.price = json.small(1000, MAX_MULTIPLIER);
-    else if (json.is("output_tokens_cap")) rule.outputTokensCap = json.small(1, u32.MAX_VALUE);
-    else if (json.is("tier")) rule.tier = config.tier(json.text());
-    else if (json.is("dimensions")) readExtras(json, rule, config);
+    if (rule.change.take(json, config)) continue;
+    if (json.is("dimensions")) readExtras(json, rule, config);
     else if (json.is("deny")) readDeny(json, rule);
     else json.unknown();
   }
