@@ -35,7 +35,7 @@ func Open(at string) (ledger.Store, error) {
 }
 
 func openBadger(dir string) (ledger.Store, error) {
-	s, err := badger.Open(filepath.Clean(dir), slog.Default())
+	s, err := badger.Open(filepath.Clean(dir), badger.Options{Log: slog.Default()})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,21 @@
 //	Apply:  txn.Commit                       (Badger's lock)
 //	Sync:   sync.mu { fsync each *.mem file from the last one synced on; Badger's Sync if a value went to the value log }
 //
+// # A full disk
+//
+// Badger writes through shared maps of sparse files: the log, the value log, each new table. Touching a page of them
+// that the file system has no block for is SIGBUS, which ends the process at once. So nothing is written below a
+// reserve of free space: Apply asks statfs first (0.6 us beside some 30 for the commit) and refuses with an error that
+// says how much is missing; Open does the same; Close leaves the memory tables to the log, which the next start
+// replays. No state is kept: the first Apply that finds room again goes through. Badger's own flushes and compactions
+// follow from writes and end within a second or so of the last one, inside the reserve. What remains is a neighbour that
+// takes the whole reserve within that second: then the process dies as by kill -9, the log has every acknowledged
+// entry, and the next start says what is missing.
+//
+// Rejected: fallocate. Badger creates a file, maps it and writes to it in one step, and refuses one that exists; so
+// only the logs could be had, from outside and a moment late, and no table ever. A ballast file, given back in need:
+// whoever filled the disk takes that too. Asking at intervals only: a neighbour is as fast as the disk.
+//
 // Rejected: SyncWrites, which syncs every transaction and is needed for none under durability "process"; and
 // Badger's defaults, which take 400 MB: a table of 4 MB and no caches serve a store that is written all the
 // time and read at start.
@@ -48,28 +63,50 @@ const (
 
 // Store is a folder of Badger's. Safe for concurrent use.
 type Store struct {
-	db  *badger.DB
-	dir string
-	big atomic.Bool // a value went to the value log since the last Sync
-	mu  struct {
+	db     *badger.DB
+	dir    string
+	o      Options
+	big    atomic.Bool // a value went to the value log since the last Sync
+	closed atomic.Bool
+	mu     struct {
 		sync.Mutex
 		synced string // the newest log file that Sync has seen; older ones are stable
-		closed error
 	}
+}
+
+// Options configure a store. Zero fields take the defaults.
+type Options struct {
+	Log          *slog.Logger                    // gets Badger's warnings and errors; nil is silence
+	ReserveBytes int64                           // free space below which nothing is written; DefaultReserveBytes
+	Free         func(dir string) (int64, error) // bytes left for a folder; the default asks the file system
 }
 
 var _ ledger.Store = (*Store)(nil)
 
-// Open opens or creates the folder. log gets Badger's warnings and errors; nil is silence.
-func Open(dir string, log *slog.Logger) (*Store, error) {
+var errClosed = errors.New("the store is closed")
+
+// Open opens or creates the folder. A *llm.Error of KindUnavailable says that another process has it (store_locked),
+// or that its disk is full (store_full).
+func Open(dir string, o Options) (*Store, error) {
+	if o.ReserveBytes == 0 {
+		o.ReserveBytes = DefaultReserveBytes
+	}
+	if o.Free == nil {
+		o.Free = freeBytes
+	}
 	if err := checkDir(dir); err != nil {
 		return nil, err
 	}
-	db, err := badger.Open(settings(dir, log))
+	s := &Store{dir: dir, o: o}
+	if err := s.room(nil); err != nil {
+		return nil, err
+	}
+	db, err := badger.Open(settings(dir, o.Log))
 	if err != nil {
 		return nil, openError(dir, err)
 	}
-	return &Store{db: db, dir: dir}, nil
+	s.db = db
+	return s, nil
 }
 
 func settings(dir string, log *slog.Logger) badger.Options {
@@ -125,6 +162,12 @@ func openError(dir string, err error) error {
 
 // Apply implements ledger.Store.
 func (s *Store) Apply(b []ledger.Write, sync bool) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	if err := s.room(b); err != nil {
+		return err
+	}
 	txn := s.db.NewTransaction(true)
 	defer txn.Discard()
 	entries := make([]badger.Entry, len(b))
@@ -169,9 +212,13 @@ func batchError(b []ledger.Write, err error) error {
 func (s *Store) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closed != nil {
-		return s.mu.closed
+	if s.closed.Load() {
+		return errClosed
 	}
+	return s.syncLocked()
+}
+
+func (s *Store) syncLocked() error {
 	if s.big.Swap(false) {
 		if err := s.db.Sync(); err != nil {
 			s.big.Store(true)
@@ -241,15 +288,17 @@ func seek(prefix, start []byte, reverse bool) []byte {
 	return append(slices.Clone(prefix), "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"...)
 }
 
-// Close implements ledger.Store.
+// Close implements ledger.Store. On a full disk it makes the log stable and leaves it at that, as closing Badger would
+// write tables; the folder stays locked until the process ends.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.mu.closed != nil {
-		s.mu.Unlock()
+	if s.closed.Swap(true) {
 		return nil
 	}
-	s.mu.closed = errors.New("the store is closed")
-	s.mu.Unlock()
+	s.mu.Lock() // a Sync that runs comes to its end
+	defer s.mu.Unlock()
+	if s.room(nil) != nil {
+		return s.syncLocked()
+	}
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("closing the store: %w", err)
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, dir string) *badger.Store {
 	t.Helper()
-	s, err := badger.Open(dir, nil)
+	s, err := badger.Open(dir, badger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestOneOwner(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	defer s.Close()
-	_, err := badger.Open(dir, nil)
+	_, err := badger.Open(dir, badger.Options{})
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Code != "store_locked" || !strings.Contains(err.Error(), dir) {
 		t.Fatalf("opening twice: %v", err)
@@ -71,7 +71,7 @@ func TestFolderIsFile(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := badger.Open(file, nil); err == nil || !strings.Contains(err.Error(), "is a file") {
+	if _, err := badger.Open(file, badger.Options{}); err == nil || !strings.Contains(err.Error(), "is a file") {
 		t.Fatalf("opening a file: %v", err)
 	}
 }

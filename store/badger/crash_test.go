@@ -34,12 +34,15 @@ func works() map[string]func(l *ledger.Ledger) {
 }
 
 func child(dir string) {
-	s, err := badger.Open(dir, nil)
+	s, err := badger.Open(dir, badger.Options{})
 	must(err)
 	l, _, err := ledger.Open(s, ledger.Options{}, llm.NewSystemClock())
 	must(err)
 	must(l.Put(context.Background(), ledger.Change{Actor: "test"}, []ledger.Doc{{Kind: "user", ID: "1", Data: []byte("{}")}},
 		[]llm.Entry{{Kind: llm.EntryCredit, UserID: 1, Cost: 1000}}))
+	if os.Getenv(childWork) == "full" {
+		liveThroughFull(dir, s, l)
+	}
 	works()[os.Getenv(childWork)](l)
 	fmt.Println("ready")
 	select {}

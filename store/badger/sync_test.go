@@ -2,6 +2,7 @@ package badger
 
 import (
 	"encoding/binary"
+	"path/filepath"
 	"testing"
 
 	"github.com/weir-gateway/weir/core/ledger"
@@ -9,7 +10,7 @@ import (
 
 // Sync finds the newest log, however many came and went since the last one.
 func TestSyncFollowsTheLogs(t *testing.T) {
-	s, err := Open(t.TempDir(), nil)
+	s, err := Open(t.TempDir(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,5 +53,41 @@ func TestLogAfter(t *testing.T) {
 		if got := logAfter(name); got != want {
 			t.Errorf("after %s comes %q, want %q", name, got, want)
 		}
+	}
+}
+
+// On a full disk Close writes no table: what the log has, the next start replays.
+func TestCloseOnFullDisk(t *testing.T) {
+	dir, left := t.TempDir(), int64(DefaultReserveBytes)
+	s, err := Open(dir, Options{Free: func(string) (int64, error) { return left, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Apply([]ledger.Write{{Key: []byte("a"), Value: []byte("1")}}, false); err != nil {
+		t.Fatal(err)
+	}
+	left--
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if tables, _ := filepath.Glob(filepath.Join(dir, "*.sst")); len(tables) != 0 {
+		t.Errorf("Close wrote %q", tables)
+	}
+	left++
+	if err := s.Apply([]ledger.Write{{Key: []byte("b"), Value: []byte("2")}}, false); err == nil {
+		t.Error("a closed store took a write")
+	}
+	if err := s.Sync(); err == nil {
+		t.Error("a closed store was synced")
+	}
+	if err := s.db.Close(); err != nil { // what the end of the process does, more or less
+		t.Fatal(err)
+	}
+	if s, err = Open(dir, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if v, _, err := s.Get([]byte("a")); string(v) != "1" || err != nil {
+		t.Errorf("after a Close on a full disk: %q, %v", v, err)
 	}
 }
