@@ -12,6 +12,8 @@ const (
 	threshold  = 3               // failures in a row before a channel cools
 	probeEvery = 2 * time.Second // a probe without a verdict does not keep the next one waiting longer than this
 	coolShift  = 6               // doublings until coolMost is reached from coolFirst
+
+	yieldFor = 100 * time.Millisecond // how long after a cool-down the probe is left to others than the caller who caused it
 )
 
 // class is why an attempt brought nothing to relay.
@@ -30,10 +32,14 @@ const (
 //	probing  one call may and its verdict decides: up, or cooling for twice as long. A verdict may take minutes (a long
 //	         answer), so another probe goes out every probeEvery
 //
-// 429, 401 and 402 cool at once; failures and 403 after threshold in a row. A 5xx or 403 can be a request's own fault, so
-// a row of them counts only when more than one caller got them: nobody puts a channel to sleep for the others. Each
-// cool-down starts an epoch; verdicts of calls admitted before it are old news and neither lengthen nor end it, so 64
-// calls that fail together count as one failure. Calls that were cut say nothing at all.
+// 429, 401 and 402 cool at once; failures and 403 after threshold in a row. Each cool-down starts an epoch; verdicts of
+// calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
+// failure. Calls that were cut say nothing at all.
+//
+// Nobody puts a channel to sleep for the others. What failed after a request was sent can be that request's own fault,
+// so a row of failures counts only when more than one caller had them; a caller whose requests alone bring no answer
+// rests alone. When others asked during a cool-down, whoever caused it waits yieldFor longer, so that the probe is
+// theirs; and when its own probe fails, that neither doubles the cool-down nor keeps another caller from probing.
 type health struct {
 	mu struct {
 		sync.Mutex
@@ -46,6 +52,11 @@ type health struct {
 		level    int           // cool-downs in a row
 		until    time.Duration // Mono: end of the cool-down; when probing, when the next probe may go
 		last     int           // status
+
+		wanted bool          // in this cool-down others than cause asked
+		cause  uint64        // the caller whose failure began the latest cool-down or rest; 0: not known, or healed since
+		own    time.Duration // Mono: cause may not try before it, nor before until
+		rests  int           // of cause, alone and in a row
 	}
 }
 
@@ -63,17 +74,36 @@ type ticket struct {
 	probe bool
 }
 
-func (h *health) admit(now time.Duration) (ticket, bool) {
+func (h *health) admit(now time.Duration, caller uint64) (ticket, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.state == up {
-		return ticket{epoch: h.mu.epoch}, true
-	}
-	if now < h.mu.until {
+	if now < h.openLocked(caller) {
+		h.mu.wanted = h.mu.wanted || caller != h.mu.cause
 		return ticket{}, false
+	}
+	if h.mu.state == up {
+		probe := caller != 0 && caller == h.mu.cause
+		if probe {
+			h.mu.own = now + probeEvery
+		}
+		return ticket{h.mu.epoch, probe}, true
 	}
 	h.mu.state, h.mu.until = probing, now+probeEvery
 	return ticket{h.mu.epoch, true}, true
+}
+
+// openLocked is from when on a caller may try.
+func (h *health) openLocked(caller uint64) (at time.Duration) {
+	if h.mu.state != up {
+		at = h.mu.until
+	}
+	if caller == 0 || caller != h.mu.cause {
+		return at
+	}
+	if h.mu.state == cooling && h.mu.wanted {
+		at += yieldFor
+	}
+	return max(at, h.mu.own)
 }
 
 // succeed: the channel answered, be it with a complaint about the request.
@@ -83,6 +113,7 @@ func (h *health) succeed(t ticket, status int) {
 	h.mu.last = status
 	if t.epoch == h.mu.epoch {
 		h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
+		h.mu.cause, h.mu.rests = 0, 0
 	}
 }
 
@@ -92,6 +123,16 @@ type verdict struct {
 	status int           // 0: there was no answer
 	wait   time.Duration // what the channel asked for; 0: nothing
 	caller uint64        // 0: not known
+	unsent bool          // nothing of a request was sent: it is no request's fault
+}
+
+// asks is how long a channel wants to be left alone after a number of failures in a row.
+func (v *verdict) asks(level int) time.Duration {
+	first := coolFirst
+	if v.class == refused {
+		first = coolAuth
+	}
+	return min(max(first<<min(max(level, 0), coolShift), v.wait), coolMost)
 }
 
 // fail: no answer to relay.
@@ -99,7 +140,7 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = v.status
-	h.mu.several = h.mu.several || v.status == 0 || v.caller == 0 || h.mu.failures > 0 && v.caller != h.mu.caller
+	h.mu.several = h.mu.several || v.unsent || v.caller == 0 || h.mu.failures > 0 && v.caller != h.mu.caller
 	h.mu.failures++
 	h.mu.caller = v.caller
 	if t.epoch != h.mu.epoch {
@@ -109,36 +150,65 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 		return
 	}
 	patient := v.class == failing || v.status == 403
-	if h.mu.state == up && patient && (h.mu.failures < threshold || !h.mu.several) {
+	switch {
+	case h.mu.state == up && patient && h.mu.failures < threshold:
+	case h.mu.state == up && patient && !h.mu.several:
+		if v.status == 0 {
+			h.restLocked(t, now, &v)
+		}
+	default:
+		h.coolLocked(now, &v)
+	}
+}
+
+// restLocked keeps one caller from the channel: nobody else has seen it fail.
+func (h *health) restLocked(t ticket, now time.Duration, v *verdict) {
+	if v.caller == h.mu.cause && now < h.mu.own && !t.probe {
+		return // old news: the call began before the rest
+	}
+	if v.caller != h.mu.cause {
+		h.mu.rests = 0
+	}
+	h.mu.cause, h.mu.own = v.caller, now+v.asks(h.mu.rests)
+	h.mu.rests++
+}
+
+// coolLocked begins a cool-down.
+func (h *health) coolLocked(now time.Duration, v *verdict) {
+	alone := h.mu.state != up && v.caller != 0 && v.caller == h.mu.cause && !v.unsent && v.class != refused
+	h.mu.state, h.mu.class, h.mu.wanted = cooling, v.class, false
+	h.mu.epoch++
+	if alone {
+		h.mu.until, h.mu.own = now+min(v.wait, coolMost), now+v.asks(h.mu.level-1)
 		return
 	}
-	first := coolFirst
-	if v.class == refused {
-		first = coolAuth
-	}
-	sleep := min(max(first<<min(h.mu.level, coolShift), v.wait), coolMost)
+	h.mu.until, h.mu.own = now+v.asks(h.mu.level), 0
 	h.mu.level++
-	h.mu.epoch++
-	h.mu.state, h.mu.class, h.mu.until = cooling, v.class, now+sleep
+	h.mu.cause, h.mu.rests = v.caller, 0
 }
 
 // forget: the attempt ended for reasons of ours. A probe that was cut leaves the next call to probe.
 func (h *health) forget(t ticket, now time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if t.probe && t.epoch == h.mu.epoch && h.mu.state == probing {
+	switch {
+	case !t.probe || t.epoch != h.mu.epoch:
+	case h.mu.state == probing:
 		h.mu.state, h.mu.until = cooling, now
+	case h.mu.state == up:
+		h.mu.own = now
 	}
 }
 
-// sleeps tells how long the channel is not to be tried, and why; 0 when it is up.
-func (h *health) sleeps(now time.Duration) (time.Duration, class) {
+// sleeps tells how long a caller is not to try the channel, and why; 0 when it may.
+func (h *health) sleeps(now time.Duration, caller uint64) (time.Duration, class) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	at := h.openLocked(caller)
 	if h.mu.state == up {
-		return 0, failing
+		return max(at-now, 0), failing
 	}
-	return max(h.mu.until-now, time.Millisecond), h.mu.class
+	return max(at-now, time.Millisecond), h.mu.class
 }
 
 func (h *health) report(name string, now time.Duration) Health {

@@ -10,9 +10,14 @@ const s = time.Second
 
 func (h *health) must(t *testing.T, now time.Duration, want bool) ticket {
 	t.Helper()
-	tk, ok := h.admit(now)
+	return h.mustBy(t, 0, now, want)
+}
+
+func (h *health) mustBy(t *testing.T, caller uint64, now time.Duration, want bool) ticket {
+	t.Helper()
+	tk, ok := h.admit(now, caller)
 	if ok != want {
-		t.Fatalf("at %v admitted is %v", now, ok)
+		t.Fatalf("at %v caller %d is admitted: %v", now, caller, ok)
 	}
 	return tk
 }
@@ -20,20 +25,20 @@ func (h *health) must(t *testing.T, now time.Duration, want bool) ticket {
 func TestCoolDownGrowsAndHeals(t *testing.T) {
 	var h health
 	now := time.Duration(0)
-	h.fail(h.must(t, now, true), now, verdict{limited, 429, 0, 0})
+	h.fail(h.must(t, now, true), now, verdict{class: limited, status: 429})
 	for _, sleep := range []time.Duration{1 * s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s} {
 		h.must(t, now+sleep-1, false)
 		now += sleep
 		probe := h.must(t, now, true)
 		h.must(t, now, false) // single flight
-		h.fail(probe, now, verdict{limited, 429, 0, 0})
+		h.fail(probe, now, verdict{class: limited, status: 429})
 	}
 	now += 60 * s
 	h.succeed(h.must(t, now, true), 200)
 	for range 5 {
 		h.must(t, now, true)
 	}
-	h.fail(h.must(t, now, true), now, verdict{limited, 429, 0, 0})
+	h.fail(h.must(t, now, true), now, verdict{class: limited, status: 429})
 	h.must(t, now+s-1, false)
 	h.must(t, now+s, true)
 }
@@ -60,13 +65,13 @@ func TestCoolDownByClass(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var h health
 			for i := range tt.times {
-				h.fail(h.must(t, 0, true), 0, verdict{tt.class, tt.status, tt.wait, 0})
+				h.fail(h.must(t, 0, true), 0, verdict{class: tt.class, status: tt.status, wait: tt.wait})
 				if i < tt.times-1 {
 					h.must(t, 0, true)
 				}
 			}
 			h.must(t, tt.sleep-1, false)
-			if wait, why := h.sleeps(s / 2); wait != tt.sleep-s/2 || why != tt.class {
+			if wait, why := h.sleeps(s/2, 0); wait != tt.sleep-s/2 || why != tt.class {
 				t.Errorf("sleeps for %v because of %v", wait, why)
 			}
 			h.must(t, tt.sleep, true)
@@ -78,7 +83,7 @@ func TestSuccessForgetsFailures(t *testing.T) {
 	var h health
 	for range 10 {
 		for range threshold - 1 {
-			h.fail(h.must(t, 0, true), 0, verdict{failing, 500, 0, 0})
+			h.fail(h.must(t, 0, true), 0, verdict{class: failing, status: 500})
 		}
 		h.succeed(h.must(t, 0, true), 200)
 	}
@@ -93,32 +98,32 @@ func TestOldNewsChangesNothing(t *testing.T) {
 		tickets = append(tickets, h.must(t, 0, true))
 	}
 	for _, tk := range tickets[:60] {
-		h.fail(tk, 0, verdict{limited, 429, 0, 0})
+		h.fail(tk, 0, verdict{class: limited, status: 429})
 	}
 	h.succeed(tickets[60], 200) // began before the limit was hit
 	h.must(t, s-1, false)
-	h.fail(tickets[61], 0, verdict{limited, 429, 3 * s, 0}) // says the same, but knows better how long
-	h.fail(tickets[62], 0, verdict{failing, 500, 0, 0})
+	h.fail(tickets[61], 0, verdict{class: limited, status: 429, wait: 3 * s}) // says the same, but knows better how long
+	h.fail(tickets[62], 0, verdict{class: failing, status: 500})
 	h.must(t, 3*s-1, false)
 	probe := h.must(t, 3*s, true)
-	h.fail(probe, 3*s, verdict{limited, 429, 0, 0})
+	h.fail(probe, 3*s, verdict{class: limited, status: 429})
 	h.must(t, 5*s-1, false) // the second in a row: 2 s
 	h.must(t, 5*s, true)
 }
 
 func TestProbes(t *testing.T) {
 	var h health
-	h.fail(h.must(t, 0, true), 0, verdict{limited, 429, 0, 0})
+	h.fail(h.must(t, 0, true), 0, verdict{class: limited, status: 429})
 	first := h.must(t, s, true)
 	h.must(t, s+probeEvery-1, false)
 	second := h.must(t, s+probeEvery, true) // the first may take minutes to answer
 	h.succeed(second, 200)
 	h.must(t, s+probeEvery, true)
-	h.fail(first, s+probeEvery, verdict{failing, 500, 0, 0}) // one failure among successes
+	h.fail(first, s+probeEvery, verdict{class: failing, status: 500}) // one failure among successes
 	h.must(t, s+probeEvery, true)
 
 	h = health{}
-	h.fail(h.must(t, 0, true), 0, verdict{limited, 429, 0, 0})
+	h.fail(h.must(t, 0, true), 0, verdict{class: limited, status: 429})
 	probe := h.must(t, s, true)
 	h.must(t, s, false)
 	h.forget(probe, s) // its client left
@@ -129,17 +134,82 @@ func TestProbes(t *testing.T) {
 func TestOneCallersFailuresDoNotCool(t *testing.T) {
 	var h health
 	for range 100 {
-		h.fail(h.must(t, 0, true), 0, verdict{failing, 500, 0, 7})
-		h.fail(h.must(t, 0, true), 0, verdict{refused, 403, 0, 7})
+		h.fail(h.must(t, 0, true), 0, verdict{class: failing, status: 500, caller: 7})
+		h.fail(h.must(t, 0, true), 0, verdict{class: refused, status: 403, caller: 7})
 	}
-	h.fail(h.must(t, 0, true), 0, verdict{failing, 500, 0, 8}) // another one has it too
+	h.fail(h.must(t, 0, true), 0, verdict{class: failing, status: 500, caller: 8}) // another one has it too
 	h.must(t, 0, false)
 
 	h = health{}
-	for range threshold { // no answer at all is the channel's fault, whoever asks
-		h.fail(h.must(t, 0, true), 0, verdict{failing, 0, 0, 7})
+	for range threshold { // that it cannot even be connected to is the channel's fault, whoever asks
+		h.fail(h.must(t, 0, true), 0, verdict{class: failing, caller: 7, unsent: true})
 	}
 	h.must(t, 0, false)
+}
+
+// A caller whose requests get no answer rests alone, longer each time, until the channel answers somebody.
+func TestOneCallersResetsRestThatCallerAlone(t *testing.T) {
+	var h health
+	reset := verdict{class: failing, caller: 7}
+	var together []ticket
+	for range 64 {
+		together = append(together, h.mustBy(t, 7, 0, true))
+	}
+	for _, tk := range together {
+		h.fail(tk, 0, reset)
+	}
+	now := time.Duration(0)
+	for _, sleep := range []time.Duration{1 * s, 2 * s, 4 * s} {
+		h.mustBy(t, 7, now+sleep-1, false)
+		h.mustBy(t, 8, now+sleep-1, true)
+		now += sleep
+		probe := h.mustBy(t, 7, now, true)
+		h.mustBy(t, 7, now+probeEvery-1, false) // single flight
+		h.fail(probe, now, reset)
+	}
+	if wait, _ := h.sleeps(now, 7); wait != 8*s {
+		t.Errorf("rests for %v", wait)
+	}
+	if wait, _ := h.sleeps(now, 8); wait != 0 {
+		t.Errorf("the other waits %v", wait)
+	}
+	h.succeed(h.mustBy(t, 8, now, true), 200)
+	h.mustBy(t, 7, now, true)
+
+	for range threshold {
+		h.fail(h.must(t, now, true), now, reset)
+	}
+	h.fail(h.mustBy(t, 8, now, true), now, verdict{class: failing, caller: 8}) // a second caller sees it
+	h.mustBy(t, 9, now+s-1, false)
+	h.mustBy(t, 9, now+s, true)
+}
+
+// The probe after a cool-down is left to others than the one who caused it, and what that one's probes bring binds
+// nobody else and does not grow.
+func TestTheProbeIsTheOthersFirst(t *testing.T) {
+	var h health
+	storm := verdict{class: limited, status: 429, caller: 7}
+	h.fail(h.mustBy(t, 7, 0, true), 0, storm)
+	if wait, _ := h.sleeps(0, 7); wait != s {
+		t.Errorf("alone it is told %v", wait)
+	}
+	h.mustBy(t, 8, s-1, false)
+	h.mustBy(t, 7, s+yieldFor-1, false)
+	if wait, _ := h.sleeps(0, 7); wait != s+yieldFor {
+		t.Errorf("beside another it is told %v", wait)
+	}
+	now := s + yieldFor
+	for range 10 {
+		h.fail(h.mustBy(t, 7, now, true), now, storm)
+		h.mustBy(t, 7, now+s-1, false)
+		now += s
+	}
+	probe := h.mustBy(t, 8, now, true) // at once
+	h.mustBy(t, 9, now, false)         // one at a time
+	h.fail(probe, now, verdict{class: limited, status: 429, caller: 8})
+	h.mustBy(t, 9, now+2*s-1, false) // two callers: it is the channel
+	h.succeed(h.mustBy(t, 9, now+2*s, true), 200)
+	h.mustBy(t, 7, now+2*s, true)
 }
 
 // Through the client: one probe at a time, and a client that leaves while it probes neither heals nor harms.

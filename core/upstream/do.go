@@ -228,6 +228,7 @@ type doing struct {
 	channel  *Channel // of the attempt under way
 	lane     *lane
 	ticket   ticket
+	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
 	again    bool          // try channel once more, on a new connection
 	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
 	limited  bool          // a channel is rate limited
@@ -296,12 +297,12 @@ func (d *doing) admit(ch *Channel) bool {
 		return false
 	}
 	now := d.client.clock.Mono()
-	t, ok := l.health.admit(now)
+	t, ok := l.health.admit(now, d.req.Caller)
 	if ok {
 		d.channel, d.lane, d.ticket = ch, l, t
 		return true
 	}
-	if wait, why := l.health.sleeps(now); why == limited {
+	if wait, why := l.health.sleeps(now, d.req.Caller); why == limited {
 		d.noteLimited(wait)
 	} else {
 		d.last = fmt.Errorf("channel %q cools down after failures for %d ms", ch.Name, ceilMS(wait))
@@ -365,6 +366,7 @@ func (d *doing) early(c *conn, h *head, sent error) error {
 
 // connect takes a connection and makes it the call's, to be cut from now on.
 func (d *doing) connect(fresh bool) (c *conn, reused bool, err error) {
+	d.reached = false
 	if c, reused, err = d.lane.take(d.r.ctx, fresh); err != nil {
 		return nil, false, err
 	}
@@ -372,7 +374,7 @@ func (d *doing) connect(fresh bool) (c *conn, reused bool, err error) {
 		d.lane.pool.drop(c)
 		return nil, false, context.Canceled
 	}
-	d.r.lane, d.r.conn = d.lane, c
+	d.r.lane, d.r.conn, d.reached = d.lane, c, true
 	return c, reused, nil
 }
 
@@ -391,7 +393,7 @@ func (d *doing) judge(h head, err error) bool {
 		return false
 	case err != nil:
 		d.last = fmt.Errorf("channel %q: %w", name, err)
-		d.lane.health.fail(d.ticket, now, verdict{class: failing, caller: d.req.Caller})
+		d.lane.health.fail(d.ticket, now, verdict{class: failing, caller: d.req.Caller, unsent: !d.reached})
 		return false
 	}
 	why, relay := classify(&h)
@@ -402,9 +404,9 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
-	d.lane.health.fail(d.ticket, now, verdict{why, h.status, h.retryAfter, d.req.Caller})
+	d.lane.health.fail(d.ticket, now, verdict{class: why, status: h.status, wait: h.retryAfter, caller: d.req.Caller})
 	if why == limited {
-		wait, _ := d.lane.health.sleeps(now)
+		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
 		d.noteLimited(max(wait, time.Millisecond))
 	}
 	return false
