@@ -1,8 +1,9 @@
 // Package load drives many requests at one gateway and reports what came back: the storm that a key with a 0 ms retry
 // loop makes, with a number for each promise it tests.
 //
-// Requests are numbered in the order they are sent. The workers start one millisecond apart, so that the first numbers
-// also arrive in order and first_429_at_index means what it says: how many the limit let through before.
+// Requests are numbered in the order they are sent. Each worker starts when the one before it has its first answer, or a
+// little later when that takes long, so that the first numbers also arrive in order and first_429_at_index means what it
+// says: how many the limit let through before.
 package load
 
 import (
@@ -63,15 +64,28 @@ func Attack(ctx context.Context, o Options, clock llm.Clock) (*Result, error) {
 	}
 	start := clock.Mono()
 	var workers sync.WaitGroup
-	for i := range min(o.Concurrency, o.Total) {
-		workers.Go(func() {
-			if pause(ctx, time.Duration(i)*time.Millisecond) {
-				a.work(ctx, start)
-			}
-		})
+	n := min(o.Concurrency, o.Total)
+	patience := min(25*time.Millisecond, time.Second/time.Duration(n))
+	all := make(chan struct{}) // closed when every worker has begun
+	for range n {
+		first := make(chan struct{})
+		workers.Go(func() { a.work(ctx, start, first, all) })
+		await(ctx, first, patience)
 	}
+	close(all)
 	workers.Wait()
 	return a.result(clock.Mono() - start), nil
+}
+
+// await waits for turn, for patience or for ctx, whichever comes first.
+func await(ctx context.Context, turn <-chan struct{}, patience time.Duration) {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-turn:
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // attack is one run. mu guards what the workers share; it is never held across a request.
@@ -119,7 +133,14 @@ func newAttack(o Options, clock llm.Clock) (*attack, error) {
 	return a, err
 }
 
-func (a *attack) work(ctx context.Context, start time.Duration) {
+// work sends requests until there are none left. It closes first when its first one is answered, and goes on when all is
+// closed.
+func (a *attack) work(ctx context.Context, start time.Duration, first chan<- struct{}, all <-chan struct{}) {
+	answered := sync.OnceFunc(func() {
+		close(first)
+		<-all
+	})
+	defer answered()
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
@@ -136,6 +157,7 @@ func (a *attack) work(ctx context.Context, start time.Duration) {
 		sent := a.clock.Mono()
 		err := a.client.DoTimeout(req, resp, a.Timeout)
 		a.record(index, resp, err, a.clock.Mono()-sent)
+		answered()
 		resp.Reset()
 	}
 }
