@@ -12,30 +12,51 @@ import (
 	"github.com/weir-gateway/weir/store/badger"
 )
 
-// Open opens the store that a URL names: "badger:///var/lib/weir", or simply the path of a folder. The store's own
-// warnings go to the default logger.
+// Open opens the store that a URL names, and makes it when there is none: "badger:///var/lib/weir", or simply the path
+// of a folder. The store's own warnings go to the default logger.
 func Open(at string) (ledger.Store, error) {
-	scheme, _, found := strings.Cut(at, "://")
+	dir, err := folder(at)
+	if err != nil {
+		return nil, err
+	}
+	return openBadger(dir)
+}
+
+// OpenExisting is Open for those who only look: a *llm.Error of KindNotFound says that there is no store, and none is made.
+func OpenExisting(at string) (ledger.Store, error) {
+	dir, err := folder(at)
+	if err != nil {
+		return nil, err
+	}
+	if err := badger.Exists(dir); err != nil {
+		return nil, err
+	}
+	return openBadger(dir)
+}
+
+// folder is the folder that a URL or path names.
+func folder(at string) (string, error) {
+	scheme, rest, found := strings.Cut(at, ":")
 	switch {
 	case at == "":
-		return nil, llm.Invalid("data", "no data folder is named; give a path, or badger:///path")
-	case !found:
-		return openBadger(at)
-	case scheme != "badger":
-		return nil, llm.Invalid("data", "%q is not a store that exists; valid are badger:///absolute/path and a plain path", scheme+"://")
+		return "", llm.Invalid("data", "no data folder is named; give a path, or badger:///path")
+	case !found || len(scheme) < 2 || strings.ContainsAny(scheme, `/\`): // one letter is a drive
+		return filepath.Clean(at), nil
+	case scheme != "badger" || !strings.HasPrefix(rest, "//"):
+		return "", llm.Invalid("data", "%q is not a store that exists; valid are badger:///absolute/path and a plain path", scheme+":")
 	}
 	u, err := url.Parse(at)
 	if err != nil {
-		return nil, llm.Invalid("data", "%q is not a URL: %v", at, err)
+		return "", llm.Invalid("data", "%q is not a URL: %v", at, err)
 	}
 	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
-		return nil, llm.Invalid("data", "%q should be badger:// and an absolute path, as in badger:///var/lib/weir", at)
+		return "", llm.Invalid("data", "%q should be badger:// and an absolute path, as in badger:///var/lib/weir", at)
 	}
-	return openBadger(u.Path)
+	return filepath.Clean(u.Path), nil
 }
 
 func openBadger(dir string) (ledger.Store, error) {
-	s, err := badger.Open(filepath.Clean(dir), badger.Options{Log: slog.Default()})
+	s, err := badger.Open(dir, badger.Options{Log: slog.Default()})
 	if err != nil {
 		return nil, err
 	}

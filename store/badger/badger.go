@@ -94,7 +94,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if o.Free == nil {
 		o.Free = freeBytes
 	}
-	if err := checkDir(dir); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
 	s := &Store{dir: dir, o: o}
@@ -131,21 +131,53 @@ func settings(dir string, log *slog.Logger) badger.Options {
 	return o.WithLogger(logger{log})
 }
 
-// checkDir makes the folder, and says so when something else is in its place.
-func checkDir(dir string) error {
-	st, err := os.Stat(dir)
+// Exists is nil when the folder holds a store; a *llm.Error of KindNotFound says that it does not. Nothing is made.
+func Exists(dir string) error {
+	there, err := isDir(dir)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return llm.Errorf(llm.KindNotFound, "there is no data folder at %s", dir)
+	}
+	_, err = os.Stat(filepath.Join(dir, badger.ManifestFilename))
 	switch {
-	case err == nil && !st.IsDir():
-		return llm.Invalid("data", "the data folder %s is a file; name a folder", dir)
-	case err == nil:
-		return nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the data folder %s cannot be read: %w", dir, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return llm.Errorf(llm.KindNotFound, "there is no data folder at %s: the folder holds no store", dir)
+	case err != nil:
+		return unreadable(dir, err)
+	}
+	return nil
+}
+
+// makeDir makes the folder unless it is there.
+func makeDir(dir string) error {
+	there, err := isDir(dir)
+	if there || err != nil {
+		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data folder %s cannot be made: %w", dir, err)
 	}
 	return nil
+}
+
+// isDir says whether the folder is there, and fails when something else is in its place.
+func isDir(dir string) (bool, error) {
+	st, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, unreadable(dir, err)
+	case !st.IsDir():
+		return false, llm.Invalid("data", "the data folder %s is a file; name a folder", dir)
+	}
+	return true, nil
+}
+
+func unreadable(dir string, err error) error {
+	return fmt.Errorf("the data folder %s cannot be read: %w", dir, err)
 }
 
 func openError(dir string, err error) error {
