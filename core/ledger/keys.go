@@ -20,20 +20,22 @@ import (
 //	a <sequence>                  an audit line
 //	i <idempotency key>           the stored answer
 //	m "epoch"                     how often the ledger was opened
+//	m "currency"                  what all amounts are counted in
 const (
-	keyLog     = 'l'
-	keyTime    = 't'
-	keyOpen    = 'o'
-	keyUser    = 'u'
-	keyQuota   = 'q'
-	keyDoc     = 'd'
-	keyNumber  = 'n'
-	keyAudit   = 'a'
-	keyAnswer  = 'i'
-	epochKey   = "mepoch"
-	idNumber   = 1 // tag of a document id that is a number
-	idText     = 2
-	maxKeyText = 512 // bytes of a document kind, id or idempotency key
+	keyLog      = 'l'
+	keyTime     = 't'
+	keyOpen     = 'o'
+	keyUser     = 'u'
+	keyQuota    = 'q'
+	keyDoc      = 'd'
+	keyNumber   = 'n'
+	keyAudit    = 'a'
+	keyAnswer   = 'i'
+	epochKey    = "mepoch"
+	currencyKey = "mcurrency"
+	idNumber    = 1 // tag of a document id that is a number
+	idText      = 2
+	maxKeyText  = 512 // bytes of a document kind, id or idempotency key
 )
 
 func numKey(kind byte, n ...uint64) []byte {

@@ -104,6 +104,9 @@ type Options struct {
 	Durability      Durability `yaml:"durability"`
 	SettleTimeoutMS int64      `yaml:"settle_timeout_ms"`
 	QueueEntries    int        `yaml:"queue_entries"`
+	// Currency is what the amounts are counted in. The first Open that names one fixes it for the store; another one
+	// is refused then, because the numbers would stay and their meaning would change. Empty asks nothing.
+	Currency string `yaml:"-"`
 }
 
 // Validate names the first field that is out of range.
@@ -169,7 +172,8 @@ type Ledger struct {
 	running sync.WaitGroup // the owner and the syncer
 }
 
-// Open replays the store, settles what a dead process left open, and starts the owner goroutine.
+// Open replays the store, settles what a dead process left open, and starts the owner goroutine. Another currency than
+// the store's is a *llm.Error of KindConflict with code currency_differs; nothing is written then.
 func Open(store Store, o Options, clock llm.Clock) (*Ledger, State, error) {
 	if err := o.Validate(); err != nil {
 		return nil, State{}, err

@@ -14,7 +14,7 @@ func (l *Ledger) restore() (State, error) {
 	o := newOwner(l)
 	l.owner = o
 	o.books.load = l.loadQuota
-	if err := l.bumpEpoch(); err != nil {
+	if err := l.openStore(); err != nil {
 		return State{}, err
 	}
 	for _, step := range []func() error{o.readUsers, o.readQuotas, o.readNumbers, o.readAuditHead, o.readOpens, o.readTail} {
@@ -32,22 +32,50 @@ func (l *Ledger) restore() (State, error) {
 	return o.state(recovered), nil
 }
 
-// bumpEpoch makes this opening's reservation numbers new, durably, before any is given out.
-func (l *Ledger) bumpEpoch() error {
-	var epoch int64
-	v, ok, err := l.store.Get([]byte(epochKey))
+// openStore checks that the store is this ledger's to open and marks the opening, durably, before anything else.
+func (l *Ledger) openStore() error {
+	currency, err := l.fixCurrency()
 	if err != nil {
 		return err
 	}
+	epoch, err := l.bumpEpoch()
+	if err != nil {
+		return err
+	}
+	return l.store.Apply(append(currency, epoch), true)
+}
+
+// fixCurrency gives the write that fixes the currency of a store that has none yet.
+func (l *Ledger) fixCurrency() ([]Write, error) {
+	kept, ok, err := l.store.Get([]byte(currencyKey))
+	switch {
+	case err != nil || l.o.Currency == "":
+		return nil, err
+	case !ok:
+		return []Write{{[]byte(currencyKey), []byte(l.o.Currency)}}, nil
+	case string(kept) != l.o.Currency:
+		return nil, conflict("currency_differs", "the amounts of this ledger are in %s and cannot become %s; set currency to %s, or name another data folder",
+			kept, l.o.Currency, kept)
+	}
+	return nil, nil
+}
+
+// bumpEpoch makes this opening's reservation numbers new.
+func (l *Ledger) bumpEpoch() (Write, error) {
+	var epoch int64
+	v, ok, err := l.store.Get([]byte(epochKey))
+	if err != nil {
+		return Write{}, err
+	}
 	if ok {
 		if err := getNumbers(v, &epoch); err != nil || epoch < 0 {
-			return corrupt([]byte(epochKey), "not an epoch")
+			return Write{}, corrupt([]byte(epochKey), "not an epoch")
 		}
 	}
 	if l.epoch = uint64(epoch) + 1; l.epoch >= 1<<23 {
-		return llm.Errorf(llm.KindInternal, "the ledger was opened %d times; reservation numbers are used up", epoch)
+		return Write{}, llm.Errorf(llm.KindInternal, "the ledger was opened %d times; reservation numbers are used up", epoch)
 	}
-	return l.store.Apply([]Write{{[]byte(epochKey), putNumbers(int64(l.epoch))}}, true)
+	return Write{[]byte(epochKey), putNumbers(int64(l.epoch))}, nil
 }
 
 // scan visits a prefix and stops at the first error, naming the key.
