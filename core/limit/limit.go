@@ -135,8 +135,9 @@ type Limiter interface {
 	Reserve(ctx context.Context, c *Claim) (Reservation, *Denial, error)
 	// Peek is a dry run of Reserve: it holds nothing.
 	Peek(ctx context.Context, c *Claim) (*Denial, error)
-	// Storm is the cheap look: it refuses a key that is in a retry storm, testing only its QPS at the given limit
-	// (the largest the envelope allows), before anything is parsed. Nil: go on.
+	// Storm is the cheap look: it refuses a key that is in a retry storm before anything is parsed, testing only its QPS
+	// at the given limit (the largest the envelope allows) or, where that is less, at the largest bound the key was
+	// tested against lately. One refusal in 16 is left to Reserve. Its wait is a hint. Nil: go on.
 	Storm(id ID, limit int64) *Denial
 	// Inspect reports what a dimension uses now.
 	Inspect(ctx context.Context, id ID) (Use, error)

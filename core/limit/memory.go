@@ -115,6 +115,7 @@ func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, err
 		return Reservation{}, nil, err
 	}
 	s := &c.step
+	s.rememberLocked(now)
 	if !s.decideLocked(now, &c.Money, &c.denial) {
 		s.unlock()
 		s.noteRefusal(now)

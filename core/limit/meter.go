@@ -36,7 +36,11 @@ type meter struct {
 }
 
 // rates are the windows of a dimension. Money has none and is a third of the size.
-type rates struct{ qps, tpm gauge }
+type rates struct {
+	qps, tpm gauge
+	tested   tested // of a key, for the cheap look
+	looks    uint32 // refusals by the cheap look
+}
 
 // dimension is a meter and its rates in one piece of memory.
 type dimension struct {

@@ -1,6 +1,9 @@
 package limit
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A key is in a retry storm after stormAfter refusals within a second. The count is no usage: it tests nothing, is in
 // no meter's answer and lives outside the lock, as one word: start of the second in ms, then the count.
@@ -35,7 +38,72 @@ func (m *meter) storming(now time.Duration) bool {
 	return old&(1<<stormBits-1) >= stormAfter && uint64(now/time.Millisecond)-old>>stormBits < 1000
 }
 
-// Storm implements Limiter. It looks, charges nothing and makes no meter; only keys are counted.
+// lookEvery of the refusals a cheap look would give is a request that goes the whole way: a policy that decides otherwise
+// by now is heard.
+const lookEvery = 16
+
+// reach is what a QPS bound lets in at most, in one window and in ten; most 0: none was seen.
+type reach struct{ most, ten int64 }
+
+func (r *reach) raise(o reach) { r.most, r.ten = max(r.most, o.most), max(r.ten, o.ten) }
+
+// tested remembers the largest QPS bound of the last one to two minutes: what the key may do, as decisions have it. The
+// envelope's largest would be many times that, and no storm would ever reach it.
+type tested struct {
+	since         time.Duration // start of the present minute
+	recent, older reach
+}
+
+func (t *tested) note(now time.Duration, o reach) {
+	switch age := now - t.since; {
+	case age >= 2*time.Minute:
+		*t = tested{since: now}
+	case age >= time.Minute:
+		*t = tested{since: t.since + time.Minute, older: t.recent}
+	}
+	t.recent.raise(o)
+}
+
+// reach is what the ask lets in.
+func (a *ask) reach() reach {
+	b := &a.qps
+	switch {
+	case a.loose || b.most == 0:
+		return reach{math.MaxInt64, math.MaxInt64}
+	case b.ten == 0:
+		return reach{b.most, tenTimes(b.most)}
+	}
+	return reach{b.most, b.ten}
+}
+
+// rememberLocked keeps the bound that the key is tested against, for the cheap look.
+func (s *step) rememberLocked(now time.Duration) {
+	for i := range s.n {
+		if a := &s.asks[i]; a.rank == 0 && a.m.id.Kind == Key {
+			a.m.mu.tested.note(now, a.reach())
+		}
+	}
+}
+
+// boundLocked is what the cheap look tests: at most limit, and what was tested lately.
+func (m *meter) boundLocked(limit int64) bound {
+	lately := m.mu.tested.recent
+	lately.raise(m.mu.tested.older)
+	b := bound{limit: limit, most: limit, rate: m.mu.qps.short.rate}
+	if lately.most > 0 && lately.most < limit {
+		b.limit, b.most = lately.most, lately.most
+		if lately.ten/10 < lately.most {
+			b.limit, b.ten = lately.ten/10, lately.ten
+		}
+	}
+	if b.rate == 0 {
+		b.rate = b.limit
+	}
+	return b
+}
+
+// Storm implements Limiter. It looks, charges nothing and makes no meter; only keys are counted. The wait it tells is of
+// the QPS alone, so it is a hint.
 func (m *Memory) Storm(id ID, limit int64) *Denial {
 	if limit <= 0 || id.Kind != Key {
 		return nil
@@ -50,14 +118,13 @@ func (m *Memory) Storm(id ID, limit int64) *Denial {
 	}
 	mt.mu.Lock()
 	defer mt.mu.Unlock()
-	g := &mt.mu.qps
-	b := bound{limit: limit, most: limit, rate: g.short.rate}
-	if b.rate == 0 {
-		b.rate = limit
-	}
+	g, b := &mt.mu.qps, mt.boundLocked(limit)
 	if mt.mu.dead || g.fits(now, b, 1) {
 		return nil
 	}
+	if mt.mu.looks++; mt.mu.looks%lookEvery == 0 {
+		return nil
+	}
 	most, current, wait := g.overrun(now, b, 1)
-	return &Denial{Axis: AxisQPS, ID: mt.id, Limit: most, Current: current, Requested: 1, RetryAfterMS: ceilMS(wait), Exact: true}
+	return &Denial{Axis: AxisQPS, ID: mt.id, Limit: most, Current: current, Requested: 1, RetryAfterMS: ceilMS(wait)}
 }

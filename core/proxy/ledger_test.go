@@ -78,6 +78,37 @@ func TestStorm(t *testing.T) {
 	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
 }
 
+// The envelope that stands when nobody sets one allows ten times a key's limit; a storm at one time is seen all the same.
+func TestStormUnderTheDefaultEnvelope(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 2}), func(s *setup) { s.settings.StormPermille = 10_000 })
+	decided, multiplier := 0, uint32(1000)
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) { decided++; d.QPS = multiplier }
+	r.server.SetSettings(proxy.Settings{StormPermille: 10_000, Envelope: policy.Envelope{MaxMultiplier: 2000}})
+	hints := 0
+	for i := range 202 {
+		p := r.post("/v1/chat/completions", chat("gpt-4o", ""))
+		if want := 429; i >= 2 && p.status != want {
+			t.Fatalf("request %d: %d", i, p.status)
+		}
+		if i >= 2 && p.fields(t)["retry_after_exact"] == false {
+			hints++
+		}
+	}
+	if decided < 20 || decided > 40 || hints != 202-decided {
+		t.Errorf("%d of 202 requests were decided, %d were told a hint", decided, hints)
+	}
+	multiplier = 2000
+	admitted := 0
+	for range 32 {
+		if r.post("/v1/chat/completions", chat("gpt-4o", "")).status == 200 {
+			admitted++
+		}
+	}
+	if admitted != 2 {
+		t.Errorf("%d admitted of the 2 that a larger decision allows", admitted)
+	}
+}
+
 // A user's and an org's own limits hold without being named in the settings.
 func TestUserAndOrgLimits(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.user.QPSLimit = 2 })

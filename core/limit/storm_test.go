@@ -1,0 +1,100 @@
+package limit
+
+import (
+	"testing"
+	"time"
+)
+
+// storming gives a rig whose key is in a storm against its effective limit of 2, well below what the envelope allows.
+func storming(t *testing.T, dim Dim) *rig {
+	t.Helper()
+	r := newRig(t, Options{})
+	c := claim(1, dim)
+	for range 2 {
+		r.admit(c).Release()
+	}
+	for range stormAfter {
+		r.refuse(c)
+	}
+	return r
+}
+
+func (r *rig) looks(n int, limit int64) (refused int, d *Denial) {
+	for range n {
+		if x := r.Storm(keyID(3), limit); x != nil {
+			refused++
+			d = x
+		}
+	}
+	return refused, d
+}
+
+// The envelope allows twenty times what the key is ever tested against: the look uses what was tested.
+func TestTheCheapLookTestsWhatWasTestedLately(t *testing.T) {
+	r := storming(t, dim(keyID(3), Limits{QPS: 2}))
+	n, d := r.looks(160, 40)
+	if n != 150 {
+		t.Fatalf("%d of 160 are refused; one in 16 goes the whole way", n)
+	}
+	if d.Axis != AxisQPS || d.Limit != 2 || d.Current != 2 || d.RetryAfterMS != 1000 {
+		t.Fatalf("%+v", d)
+	}
+	if d.Exact {
+		t.Fatal("the look sees the QPS alone: its wait is a hint")
+	}
+	r.clock.Advance(time.Second)
+	if n, _ := r.looks(16, 40); n != 0 {
+		t.Fatal("refused with the window empty")
+	}
+}
+
+func TestTheCheapLookFollowsALargerDecision(t *testing.T) {
+	r := storming(t, dim(keyID(3), Limits{QPS: 2}))
+	more := dim(keyID(3), Limits{QPS: 2})
+	more.Effective.QPS = 30
+	r.admit(claim(1, more)).Release()
+	if n, _ := r.looks(32, 40); n != 0 {
+		t.Fatalf("%d are refused that a decision would let in", n)
+	}
+	lifted := storming(t, dim(keyID(3), Limits{QPS: 2}))
+	lifted.admit(claim(1, dim(keyID(3), Limits{}))).Release()
+	if n, _ := lifted.looks(32, 3); n != 30 {
+		t.Fatalf("%d of 32 are refused at the given limit", n)
+	}
+}
+
+func TestTheCheapLookForgetsAnOldDecision(t *testing.T) {
+	var m tested
+	m.note(0, reach{30, 300})
+	m.note(59*time.Second, reach{2, 20})
+	m.note(119*time.Second, reach{2, 20})
+	if m.older.most != 30 || m.recent.most != 2 {
+		t.Fatalf("%+v", m)
+	}
+	m.note(121*time.Second, reach{2, 20})
+	if m.older.most != 2 || m.recent.most != 2 {
+		t.Fatalf("%+v", m)
+	}
+	m.note(300*time.Second, reach{4, 40})
+	if m.older.most != 0 || m.recent.most != 4 {
+		t.Fatalf("%+v", m)
+	}
+}
+
+// With a burst the look knows both of its bounds.
+func TestTheCheapLookWithABurst(t *testing.T) {
+	r := newRig(t, Options{})
+	d := dim(keyID(3), Limits{QPS: 2})
+	d.Burst = 5000
+	c := claim(1, d)
+	for range 20 { // at twice the limit until the ten seconds are spent
+		r.admit(c).Release()
+		r.clock.Advance(250 * time.Millisecond)
+	}
+	for range stormAfter {
+		r.refuse(c)
+	}
+	if n, d := r.looks(32, 40); n != 30 || d.Limit != 2 {
+		t.Fatalf("%d, %+v", n, d)
+	}
+}
