@@ -68,6 +68,10 @@ type Head struct {
 
 	Attachments int // audio clips and files, each counted flat
 
+	// Stored: part of the input is kept by the provider and not in the body (previous_response_id, conversation, a
+	// prompt by its id, an item reference), so that it can only be counted flat.
+	Stored bool
+
 	Model   Span // inside the quotes; never escaped, so the bytes are the name
 	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes, escapes in place
 

@@ -31,7 +31,9 @@ const (
 //  4. A cap is a whole number in plain digits, 1 to MaxOutputCap. "100", 1e2, 1.0, -1 and 0 are refused (some
 //     servers read 0 and -1 as unlimited); null is the same as absent. A cap that the endpoint does not have is
 //     refused, for an upstream that ignores it would answer without any.
-//  5. The model's name has no escapes, so its span is its name.
+//  5. Input that the provider keeps (previous_response_id, conversation, a prompt by its id, item references) cannot be
+//     counted and is noted as Stored. An answer in the background cannot be settled and is refused.
+//  6. The model's name has no escapes, so its span is its name.
 //
 // The pass, without allocation once h has grown:
 //
@@ -105,6 +107,10 @@ func (s *scanner) member(m member) {
 		s.metadata()
 	case mLogitBias:
 		s.skip()
+	case mBackground:
+		s.background()
+	case mPreviousResponseID, mConversation:
+		s.stored()
 	default:
 		s.other()
 	}
@@ -216,6 +222,23 @@ func (s *scanner) choices(m member) {
 	if n, _, given := s.integer(memberNames[m], 1, MaxChoices); given {
 		s.h.Choices = max(s.h.Choices, int(n))
 	}
+}
+
+// background reads a wish to be answered later, elsewhere: what that costs would be known to nobody here.
+func (s *scanner) background() {
+	if s.h.Endpoint != Responses {
+		s.other()
+		return
+	}
+	if s.boolean("background") == True {
+		s.fail("background", "background responses cannot be metered; leave background out or false, and stream a long answer")
+	}
+}
+
+// stored reads a reference to input that the provider keeps; null is none.
+func (s *scanner) stored() {
+	s.h.Stored = s.h.Stored || s.h.Endpoint == Responses && s.peek() != 'n'
+	s.other()
 }
 
 func (s *scanner) tools() {

@@ -85,6 +85,7 @@ func (s *scanner) input(m member) {
 	case m == mInput && s.h.Endpoint == Responses:
 		s.items()
 	default:
+		s.h.Stored = s.h.Stored || m == mPrompt && s.h.Endpoint == Responses && s.peek() == '{'
 		s.content()
 	}
 }
@@ -182,6 +183,8 @@ type object struct {
 	image   bool  // has a picture under a name that means one
 	file    bool
 	written bool // its source is text, so a document is no file
+	id      bool
+	more    bool // it says more than its id
 	bytes   Span // the last data or result: bytes or text, known only when all types are
 }
 
@@ -205,6 +208,9 @@ func (s *scanner) part(message bool) (kinds uint8) {
 	if o.image || o.kinds&(1<<kindImage|1<<kindPicture) != 0 {
 		s.h.Images++
 	}
+	if s.h.Endpoint == Responses && o.id && !o.more {
+		s.h.Stored = true
+	}
 	if (o.file || o.kinds&(1<<kindFile) != 0) && !o.written {
 		s.h.Files = true
 		s.h.Attachments++
@@ -213,6 +219,7 @@ func (s *scanner) part(message bool) (kinds uint8) {
 }
 
 func (s *scanner) partMember(o *object, name []byte, message bool) {
+	o.more = o.more || string(name) != "id" && string(name) != "type"
 	switch string(name) {
 	case "role", "text":
 		s.content()
@@ -230,7 +237,10 @@ func (s *scanner) partMember(o *object, name []byte, message bool) {
 		s.source(o)
 	case "data", "result":
 		s.bytes(o)
-	case "id", "call_id", "tool_call_id", "tool_use_id", "status", "detail", "media_type", "cache_control":
+	case "id":
+		o.id = true
+		s.setting()
+	case "call_id", "tool_call_id", "tool_use_id", "status", "detail", "media_type", "cache_control":
 		s.setting()
 	case "url", "signature":
 		s.skip()

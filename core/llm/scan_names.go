@@ -35,6 +35,9 @@ const (
 	mMetadata
 	mUserID
 	mLogitBias
+	mBackground
+	mPreviousResponseID
+	mConversation
 	members
 )
 
@@ -45,7 +48,8 @@ var memberNames = [members]string{
 	mInstructions: "instructions", mSystem: "system", mSuffix: "suffix", mPrediction: "prediction",
 	mTools: "tools", mFunctions: "functions", mToolChoice: "tool_choice", mFunctionCall: "function_call",
 	mResponseFormat: "response_format", mText: "text", mUser: "user", mMetadata: "metadata", mUserID: "user_id",
-	mLogitBias: "logit_bias",
+	mLogitBias: "logit_bias", mBackground: "background", mPreviousResponseID: "previous_response_id",
+	mConversation: "conversation",
 }
 
 // caps are the output caps that each endpoint has. Of several, the highest bit is the one to recommend.
@@ -121,6 +125,12 @@ func lookupRest(name []byte) member {
 		return mUserID
 	case "logit_bias":
 		return mLogitBias
+	case "background":
+		return mBackground
+	case "previous_response_id":
+		return mPreviousResponseID
+	case "conversation":
+		return mConversation
 	}
 	return mNone
 }

@@ -119,3 +119,19 @@ func TestAPolicysOutputCapIsPerChoice(t *testing.T) {
 		t.Errorf("%+v %v", u, err)
 	}
 }
+
+// What cannot be settled is refused; what cannot be counted is held for flat.
+func TestResponsesThatHideTheirCost(t *testing.T) {
+	up := newSpy(t)
+	r := newRig(t, through(up), limits(auth.Key{TPMLimit: 8000}))
+	const body = `{"model":"gpt-4o","input":"x","max_output_tokens":10`
+	p := r.post("/v1/responses", body+`,"background":true}`).want(t, 400)
+	if f := p.code(t, "invalid_request_error"); f["param"] != "background" || up.take() != nil {
+		t.Errorf("%v", f)
+	}
+	f := r.post("/v1/responses", body+`,"previous_response_id":"resp_1"}`).want(t, 429).code(t, "request_exceeds_limit")
+	if f["requested"].(float64) < 8192 || up.take() != nil {
+		t.Errorf("%v", f)
+	}
+	r.post("/v1/responses", body+`}`).want(t, 200)
+}

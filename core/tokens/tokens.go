@@ -14,6 +14,7 @@ type Options struct {
 	DefaultOutput   llm.Tokens        `yaml:"default_output_tokens"` // output bound when neither body nor model gives one
 	ImageTokens     llm.Tokens        `yaml:"image_tokens"`          // flat, per image
 	FileTokens      llm.Tokens        `yaml:"file_tokens"`           // flat, per audio clip or file
+	StoredTokens    llm.Tokens        `yaml:"stored_tokens"`         // flat, for input that the provider keeps: an earlier response, a conversation
 	UnknownPermille int64             `yaml:"unknown_permille"`      // o200k counts times this / 1000 for models without a known encoding
 	Encodings       map[string]string `yaml:"encodings"`             // model prefix -> cl100k | o200k
 }
@@ -23,6 +24,7 @@ const (
 	defaultOutput  = 4096 // what a chat without a cap may come to
 	defaultImage   = 765  // one 1024 x 1024 picture in high detail, by OpenAI's rule of 85 + 170 per tile
 	defaultFile    = 2000 // some three pages, or three minutes of sound
+	defaultStored  = 8192 // a conversation of some twenty turns
 	defaultUnknown = 1150 // other vocabularies need up to about 15 % more tokens for the same prose
 	maxFlat        = 10_000_000
 	maxPermille    = 10_000
@@ -39,6 +41,7 @@ func (o *Options) Defaults() {
 	fill(&o.DefaultOutput, defaultOutput)
 	fill(&o.ImageTokens, defaultImage)
 	fill(&o.FileTokens, defaultFile)
+	fill(&o.StoredTokens, defaultStored)
 	if o.UnknownPermille == 0 {
 		o.UnknownPermille = defaultUnknown
 	}
@@ -55,6 +58,7 @@ func (o *Options) Validate() error {
 	check("default_output_tokens", int64(o.DefaultOutput), 1, llm.MaxOutputCap)
 	check("image_tokens", int64(o.ImageTokens), 1, maxFlat)
 	check("file_tokens", int64(o.FileTokens), 1, maxFlat)
+	check("stored_tokens", int64(o.StoredTokens), 1, maxFlat)
 	check("unknown_permille", o.UnknownPermille, permille, maxPermille)
 	for prefix, name := range o.Encodings {
 		errs = append(errs, checkEncoding(prefix, name))
@@ -145,7 +149,8 @@ func overhead(h *llm.Head) llm.Tokens {
 	return n
 }
 
-// Estimate is the number of input tokens of a request: texts, the dialect's overhead per message, tools, images.
+// Estimate is the number of input tokens of a request: texts, the dialect's overhead per message, tools, images, files,
+// and a flat amount for input that the provider keeps.
 func (c *Counter) Estimate(e Encoding, h *llm.Head, body []byte) llm.Tokens {
 	w := borrow(len(body))
 	var n llm.Tokens
@@ -158,7 +163,11 @@ func (c *Counter) Estimate(e Encoding, h *llm.Head, body []byte) llm.Tokens {
 		}
 	}
 	w.giveBack()
-	return e.scale(n) + h.TextTokens + overhead(h) +
+	n = e.scale(n) + h.TextTokens + overhead(h)
+	if h.Stored {
+		n += c.o.StoredTokens
+	}
+	return n +
 		llm.Tokens(h.Images)*c.o.ImageTokens + llm.Tokens(h.Attachments)*c.o.FileTokens
 }
 

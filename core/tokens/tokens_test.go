@@ -132,6 +132,7 @@ func TestOptions(t *testing.T) {
 		"default_output_tokens": {DefaultOutput: -1},
 		"image_tokens":          {ImageTokens: 1 << 40},
 		"file_tokens":           {FileTokens: -5},
+		"stored_tokens":         {StoredTokens: -5},
 		"unknown_permille":      {UnknownPermille: 900},
 		"encodings":             {Encodings: map[string]string{"x": "p50k"}},
 	} {
@@ -323,5 +324,28 @@ func TestVocabularyRefusesBrokenFiles(t *testing.T) {
 	}
 	if _, err := loadVocab("nowhere"); err == nil {
 		t.Error("a vocabulary that is not there was loaded")
+	}
+}
+
+// A request of one word that points at a conversation is not one word.
+func TestStoredInputCountsFlat(t *testing.T) {
+	var stored, plain llm.Head
+	body := []byte(`{"model":"gpt-4o","input":"x"}`)
+	if err := llm.ScanHead(llm.Responses, body, &plain); err != nil {
+		t.Fatal(err)
+	}
+	with := []byte(`{"model":"gpt-4o","input":"x","previous_response_id":"resp_1"}`)
+	if err := llm.ScanHead(llm.Responses, with, &stored); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ option, more llm.Tokens }{{0, 8192}, {100, 100}} {
+		c, err := New(Options{StoredTokens: x.option})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := c.For("some-other-vocabulary") // its factor is for text, not for what is flat
+		if more := c.Estimate(e, &stored, with) - c.Estimate(e, &plain, body); more != x.more {
+			t.Errorf("stored_tokens %d adds %d", x.option, more)
+		}
 	}
 }
