@@ -124,21 +124,22 @@ func describe(wasm []byte, dir string) ([]byte, error) {
 			return nil, err
 		}
 		var compact bytes.Buffer
-		if err := json.Compact(&compact, raw); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.file, place(raw, err))
+		if json.Compact(&compact, raw) != nil {
+			return nil, fmt.Errorf("%s: %w", s.file, misplaced(raw))
 		}
 		wasm = appendSection(wasm, s.section, compact.Bytes())
 	}
 	return wasm, nil
 }
 
-// place adds line and column to a JSON error.
-func place(raw []byte, err error) error {
+// misplaced tells what is wrong with a JSON document, and where.
+func misplaced(raw []byte) error {
+	err := json.Unmarshal(raw, new(json.RawMessage))
 	var syntax *json.SyntaxError
 	if !errors.As(err, &syntax) {
 		return err
 	}
-	before := raw[:min(int(max(syntax.Offset-1, 0)), len(raw))]
+	before := raw[:min(max(int(syntax.Offset)-1, 0), len(raw))]
 	line := bytes.Count(before, []byte("\n")) + 1
 	return fmt.Errorf("line %d, column %d: %w", line, len(before)-bytes.LastIndexByte(before, '\n'), err)
 }

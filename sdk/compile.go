@@ -234,6 +234,9 @@ func ascHome(dir string) (string, error) {
 		}
 		return "", missing("the AssemblyScript compiler", "run npm ci in "+where)
 	}
+	if found, err = filepath.EvalSymlinks(found); err != nil {
+		return "", err
+	}
 	return filepath.Dir(filepath.Dir(filepath.Dir(found))), nil
 }
 

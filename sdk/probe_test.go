@@ -18,6 +18,7 @@ import (
 // TestProbe proves each guest SDK from the host's side: it writes facts into a probe module's memory as the ABI says, and
 // reads the decision back, with nothing of the gateway in between.
 func TestProbe(t *testing.T) {
+	t.Parallel()
 	for _, lang := range sdk.Languages() {
 		t.Run(lang, func(t *testing.T) {
 			p, ok := newProbe(t, lang)

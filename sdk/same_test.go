@@ -50,6 +50,7 @@ func activate(t testing.TB, h *policy.Host, lang string, wasm []byte) {
 
 // TestSameDecisions: the policy that is written in all languages decides the same on 10,000 random facts.
 func TestSameDecisions(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	facts := randomFacts(10_000)
 	var first []policy.Decision
@@ -142,11 +143,10 @@ func randomFacts(n int) []policy.Facts {
 			Input: llm.Tokens(r.IntN(10_000)), OutputMax: llm.Tokens(r.IntN(8_000)), Choices: uint32(1 + r.IntN(4)), BodyBytes: r.Uint32(),
 			Key: uint64(wide()), User: uint64(wide()), Org: uint64(wide()), QPSLimit: count(), QPSCurrent: count(), TPMLimit: count(),
 			TPMCurrent: count(), ConcurrencyLimit: count(), ConcurrencyCurrent: count(), QuotaLimit: llm.Micro(wide()),
-			BalanceAvailable: llm.Micro(wide() - wide()), EstimatedCost: llm.Micro(r.IntN(1_000_000)), MinuteOfWeek: uint32(r.IntN(7 * 1440)),
+			BalanceAvailable: llm.Micro(wide()>>2) - 1<<60, EstimatedCost: llm.Micro(r.IntN(1_000_000)), MinuteOfWeek: uint32(r.IntN(7 * 1440)),
 			DayOfMonth: uint16(1 + r.IntN(int(days))), DaysInMonth: days, Tier: uint32(r.IntN(3)),
 		}
 		f.QuotaUsed = f.QuotaLimit / 1000 * llm.Micro(r.IntN(2_000))
-		f.BalanceAvailable >>= 2
 		if r.IntN(20) == 0 {
 			f.Input, f.OutputMax = 1<<32-1, 1<<32-1
 		}

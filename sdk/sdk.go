@@ -29,7 +29,8 @@ import (
 	"strings"
 )
 
-//go:embed templates c/*.h rust/*.rs rust/Cargo.toml go/*.go assemblyscript/assembly/*.ts assemblyscript/package-lock.json
+//go:embed templates c/*.h c/README.md rust/*.rs rust/Cargo.toml rust/README.md go/*.go go/README.md
+//go:embed assemblyscript/assembly/*.ts assemblyscript/package-lock.json assemblyscript/README.md
 var embedded embed.FS
 
 // Names of the languages.
@@ -64,37 +65,59 @@ func Template(lang, name string) (map[string][]byte, error) {
 		return nil, fmt.Errorf("policy name %q: want a lower-case letter, then up to 62 lower-case letters, digits, - or _", name)
 	}
 	files := map[string][]byte{}
-	add := func(dir, to string) error {
-		return fs.WalkDir(embedded, dir, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.HasSuffix(p, "_test.go") {
-				return err
-			}
-			text, err := embedded.ReadFile(p)
-			files[target(p, dir, to)] = bytes.ReplaceAll(text, []byte("{{name}}"), []byte(name))
-			return err
-		})
-	}
 	library := map[string]string{AssemblyScript: "assemblyscript/assembly", C: "c", Rust: "rust", Go: "go"}[lang]
 	for _, part := range []struct{ from, to string }{{"templates/shared", ""}, {"templates/" + lang, ""}, {library, "weir"}} {
-		if err := add(part.from, part.to); err != nil {
+		if err := collect(files, part.from, part.to); err != nil {
 			return nil, err
 		}
 	}
+	guide, err := embedded.ReadFile(strings.TrimSuffix(library, "/assembly") + "/README.md")
+	if err != nil {
+		return nil, err
+	}
+	files["weir/README.md"] = guide
 	if lang == AssemblyScript { // the compiler that the SDK is tested with
-		lock, err := embedded.ReadFile("assemblyscript/package-lock.json")
-		if err != nil {
+		if files["package-lock.json"], err = embedded.ReadFile("assemblyscript/package-lock.json"); err != nil {
 			return nil, err
 		}
-		files["package-lock.json"] = bytes.ReplaceAll(lock, []byte("@weir/policy"), []byte(name))
 	}
+	fill(files, lang, name)
 	return files, nil
 }
 
-// target is where an embedded file goes. Names that mean something to Go's or git's own tools carry a suffix here.
-func target(p, from, to string) string {
-	name := strings.TrimSuffix(strings.TrimPrefix(p, from+"/"), ".tmpl")
-	if name == "gitignore" {
-		name = ".gitignore"
+// collect adds the embedded files below a folder. Names that mean something to Go's tools carry a suffix there, and those
+// that begin with a dot are not embedded, so they begin with a word.
+func collect(files map[string][]byte, from, to string) error {
+	return fs.WalkDir(embedded, from, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(p, "_test.go") {
+			return err
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(p, from+"/"), ".tmpl")
+		if rest, dotted := strings.CutPrefix(name, "dot-"); dotted {
+			name = "." + rest
+		}
+		files[path.Join(to, name)], err = embedded.ReadFile(p)
+		return err
+	})
+}
+
+// fill puts the policy's name, and what is said about its language, into the files.
+func fill(files map[string][]byte, lang, name string) {
+	source, profile := "", ""
+	for _, t := range toolchains() {
+		if t.lang == lang {
+			source = t.source
+		}
 	}
-	return path.Join(to, name)
+	if p := Profile(lang); p != "small" {
+		profile = " --profile " + p
+	}
+	words := strings.NewReplacer("{{name}}", name, "{{source}}", source, "{{profile}}", profile, "@weir/policy", name)
+	files["README.md"] = bytes.Replace(files["README.md"], []byte("{{build}}"), files["build.md"], 1)
+	delete(files, "build.md")
+	for path, text := range files {
+		if !strings.HasPrefix(path, "weir/") {
+			files[path] = []byte(words.Replace(string(text)))
+		}
+	}
 }

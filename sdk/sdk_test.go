@@ -98,41 +98,74 @@ func npmCI(t testing.TB, dir string) {
 func build(t testing.TB, lang, dir string) ([]byte, bool) {
 	t.Helper()
 	wasm, err := sdk.Build(t.Context(), dir)
+	return wasm, installed(t, lang, err)
+}
+
+// installed ends the test on an error of Build, unless it is only that there is no compiler, outside CI.
+func installed(t testing.TB, lang string, err error) bool {
+	t.Helper()
 	if errors.Is(err, sdk.ErrNotInstalled) && !ci() {
 		t.Logf("NOT BUILT: %s: %v", lang, err)
-		return nil, false
+		return false
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", lang, err)
 	}
-	return wasm, true
+	return true
 }
 
-// modules remembers what was built: several tests look at one fixture.
-var modules struct {
+// fixtures remembers what was built: several tests look at one fixture.
+var fixtures struct {
 	sync.Mutex
-	of map[string][]byte
+	of      map[string]func() ([]byte, bool)
+	scripts func() ([][]byte, error)
 }
 
 // module builds a fixture in one language from its source. A committed module stands in for a compiler that is not
 // installed; in CI, where the compilers are Debian's, it must be what the source gives, byte for byte.
 func module(t testing.TB, fixture, lang string) ([]byte, bool) {
 	t.Helper()
-	modules.Lock()
-	defer modules.Unlock()
 	committed := filepath.Join(fixture, lang+".wasm")
-	if wasm, ok := modules.of[committed]; ok {
-		return wasm, wasm != nil
+	fixtures.Lock()
+	if fixtures.of == nil {
+		fixtures.of = map[string]func() ([]byte, bool){}
 	}
-	wasm, built := build(t, lang, folder(t, lang, fixture))
-	if lang != sdk.Go { // too large to commit
-		wasm = compare(t, committed, wasm, built)
+	once := fixtures.of[committed]
+	if once == nil {
+		once = sync.OnceValues(func() ([]byte, bool) {
+			wasm, built := source(t, fixture, lang)
+			if lang == sdk.Go { // too large to commit
+				return wasm, built
+			}
+			return compare(t, committed, wasm, built), true
+		})
+		fixtures.of[committed] = once
 	}
-	if modules.of == nil {
-		modules.of = map[string][]byte{}
+	fixtures.Unlock()
+	return once()
+}
+
+// source builds a fixture ("": the template). The two in AssemblyScript share one run of its compiler, as policies do.
+func source(t testing.TB, fixture, lang string) ([]byte, bool) {
+	t.Helper()
+	if lang != sdk.AssemblyScript {
+		return build(t, lang, folder(t, lang, fixture))
 	}
-	modules.of[committed] = wasm
-	return wasm, wasm != nil
+	fixtures.Lock()
+	if fixtures.scripts == nil {
+		fixtures.scripts = sync.OnceValues(func() ([][]byte, error) {
+			return sdk.BuildAll(t.Context(), folder(t, lang, ""), folder(t, lang, same))
+		})
+	}
+	fixtures.Unlock()
+	made, err := fixtures.scripts()
+	if !installed(t, lang, err) {
+		return nil, false
+	}
+	if fixture == "" {
+		return made[0], true
+	}
+	return made[1], true
 }
 
 func compare(t testing.TB, committed string, wasm []byte, built bool) []byte {
@@ -162,17 +195,11 @@ func compare(t testing.TB, committed string, wasm []byte, built bool) []byte {
 
 // TestTemplates builds what a newcomer gets, with the folder's own compiler in CI, and loads it: its cases run.
 func TestTemplates(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	for _, lang := range sdk.Languages() {
 		t.Run(lang, func(t *testing.T) {
-			dir := folder(t, lang, "")
-			if lang == sdk.AssemblyScript && ci() {
-				if err := os.Remove(filepath.Join(dir, "node_modules")); err != nil {
-					t.Fatal(err)
-				}
-				npmCI(t, dir)
-			}
-			wasm, ok := build(t, lang, dir)
+			wasm, ok := template(t, lang)
 			if !ok {
 				return
 			}
@@ -185,4 +212,16 @@ func TestTemplates(t *testing.T) {
 			}
 		})
 	}
+}
+
+func template(t *testing.T, lang string) ([]byte, bool) {
+	if lang != sdk.AssemblyScript || !ci() {
+		return source(t, "", lang)
+	}
+	dir := folder(t, lang, "")
+	if err := os.Remove(filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	npmCI(t, dir)
+	return build(t, lang, dir)
 }

@@ -175,6 +175,7 @@ WEIR_UNUSED static weir_json weir_elements(weir_json j) {
 WEIR_UNUSED static bool weir_each(weir_json *list, weir_json *element) {
   if (weir_json_first(*list) == 0 || weir_json_first(*list) == ']') return false;
   const uint8_t *end = weir_json_value_end(list->ptr, list->end);
+  if (end == list->ptr) return false;
   *element = (weir_json){list->ptr, end};
   list->ptr = weir_json_next(end, list->end);
   return true;

@@ -39,7 +39,7 @@ func (j JSON) index(name string) int {
 }
 
 // JSON is one value in the configuration's text. The host wrote it, so it is valid JSON; a value that is missing or of
-// another type reads as the fallback. It is small on purpose: encoding/json costs a module more fuel than its start has.
+// another type reads as the fallback. It is small on purpose: encoding/json doubles a module and pays for reflection.
 type JSON struct{ raw string }
 
 func (j JSON) first() byte {
@@ -78,7 +78,9 @@ func (j JSON) Elements() (list []JSON) {
 	}
 	for rest := blank(j.raw[1:]); rest != "" && rest[0] != ']'; rest = next(rest) {
 		var e JSON
-		e.raw, rest = cut(rest, valueEnd(rest))
+		if e.raw, rest = cut(rest, valueEnd(rest)); e.raw == "" {
+			break
+		}
 		list = append(list, e)
 	}
 	return list

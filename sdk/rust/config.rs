@@ -132,7 +132,10 @@ impl Iterator for Elements {
         }
         let (value, after) = self.0.split_at(value_end(self.0));
         self.0 = next(after);
-        Some(Json(value))
+        match value {
+            [] => None,
+            _ => Some(Json(value)),
+        }
     }
 }
 
