@@ -23,10 +23,16 @@ const (
 
 // conns are the open client connections: bounded, so that a flood waits in the kernel and not in memory, and known,
 // so that Shutdown can cut what does not drain. Deadlines of sockets are real time whatever clock windows run on.
+//
+// While a client waits for room, answers close their connections, and the one that has been idle longest is closed:
+// clients that keep connections and ask nothing must not lock out those that ask. Idle is a connection whose reader waits
+// for the first byte of a request; its state word changes by CAS, so that a request that begins to arrive is either
+// served or finds its connection closed.
 type conns struct {
 	clock        *llm.SystemClock
 	writeTimeout time.Duration
 	room         chan struct{} // one token per open connection
+	waiting      atomic.Int32  // clients that are accepted and wait for room
 
 	mu struct {
 		sync.Mutex
@@ -50,18 +56,68 @@ type listener struct {
 }
 
 func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case l.conns.room <- struct{}{}:
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
 	nc, err := l.Listener.Accept()
 	if err != nil {
-		<-l.conns.room
 		return nil, err
+	}
+	if !l.conns.enter(l.done) {
+		_ = nc.Close()
+		return nil, net.ErrClosed
 	}
 	return l.conns.add(nc), nil
 }
+
+// idleFor is how long a connection must have been idle to be closed for another: a client that is about to ask again
+// on it is spared.
+const idleFor = 100 * time.Millisecond
+
+// enter takes room for one connection; false when done closes first.
+func (cs *conns) enter(done <-chan struct{}) bool {
+	select {
+	case cs.room <- struct{}{}:
+		return true
+	default:
+	}
+	cs.waiting.Add(1)
+	defer cs.waiting.Add(-1)
+	look := time.NewTicker(idleFor / 2)
+	defer look.Stop()
+	for {
+		cs.closeIdle()
+		select {
+		case cs.room <- struct{}{}:
+			return true
+		case <-done:
+			return false
+		case <-look.C:
+		}
+	}
+}
+
+// crowded tells whether a client waits for room.
+func (cs *conns) crowded() bool { return cs.waiting.Load() > 0 }
+
+// closeIdle closes the connection that has been idle longest, if there is one. Its reader lets go of it.
+func (cs *conns) closeIdle() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	var longest *conn
+	since := int64(cs.clock.Mono() - idleFor)
+	for c := range cs.mu.open {
+		if at := c.idle.Load(); at > 0 && at <= since {
+			longest, since = c, at
+		}
+	}
+	if longest != nil && longest.idle.CompareAndSwap(since, connClosed) {
+		_ = longest.Conn.Close()
+	}
+}
+
+// The states of conn.idle, beside the time since when it is idle.
+const (
+	connBusy   = 0
+	connClosed = -1 // for another
+)
 
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.done) })
@@ -79,6 +135,7 @@ type conn struct {
 	ipName string          // addr as a dimension
 	linger atomic.Bool     // Close first lets the client read the answer
 	gone   atomic.Bool     // Close was called
+	idle   atomic.Int64    // Mono since when its reader waits for a request, or one of the states
 
 	// Of the goroutine that serves the connection:
 	begun   bool // a request has begun to arrive
@@ -116,8 +173,16 @@ func rawConn(nc net.Conn) syscall.RawConn {
 // Read implements net.Conn. It remembers how a request begins: when a request is too large to be read, fasthttp has
 // forgotten its path by the time it asks for an answer.
 func (c *conn) Read(p []byte) (int, error) {
+	if c.begun {
+		return c.Conn.Read(p)
+	}
+	since := max(int64(c.conns.clock.Mono()), 1)
+	c.idle.Store(since)
 	n, err := c.Conn.Read(p)
-	if !c.begun && n > 0 {
+	if !c.idle.CompareAndSwap(since, connBusy) {
+		return 0, net.ErrClosed
+	}
+	if n > 0 {
 		c.begun = true
 		c.opening = [openingBytes]byte{}
 		copy(c.opening[:], p[:n])

@@ -99,6 +99,9 @@ func (s *Server) finish(c *call) {
 		s.greet(c)
 		s.fail(c, llm.Errorf(llm.KindInternal, "internal error"))
 	}
+	if s.conns.crowded() {
+		c.ctx.SetConnectionClose()
+	}
 	if c.streaming {
 		return
 	}

@@ -24,7 +24,7 @@ import (
 type Options struct {
 	BodyBytes      int   `yaml:"body_bytes"`       // 16 MiB
 	HeaderBytes    int   `yaml:"header_bytes"`     // 16 KiB
-	Connections    int   `yaml:"connections"`      // 10,000; more wait to be accepted
+	Connections    int   `yaml:"connections"`      // 10,000; beyond, the one that has been idle longest is closed, or the new one waits
 	ReadTimeoutMS  int64 `yaml:"read_timeout_ms"`  // a request's head and body; 60 s
 	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // one flush; 60 s
 }

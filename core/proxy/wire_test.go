@@ -137,16 +137,14 @@ func TestConnectionsWait(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.options = proxy.Options{Connections: 1} })
 	first, err := net.Dial("tcp", r.addr)
 	must(t, err)
-	_, err = io.WriteString(first, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
-	must(t, err)
-	_, err = http.ReadResponse(bufio.NewReader(first), nil)
+	_, err = io.WriteString(first, "GET /healthz HTTP/1.1\r\nHost: h\r\n") // a request has begun: it is not idle
 	must(t, err)
 	second := make(chan string, 1)
 	go func() { second <- r.raw("GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") }()
 	select {
 	case <-second:
 		t.Error("the second connection did not wait")
-	case <-time.After(50 * time.Millisecond):
+	case <-time.After(250 * time.Millisecond):
 	}
 	_ = first.Close()
 	if raw := <-second; !strings.HasPrefix(raw, "HTTP/1.1 200 ") {
