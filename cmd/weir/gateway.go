@@ -95,7 +95,7 @@ func (g *gateway) openLedger() (ledger.State, error) {
 		return ledger.State{}, err
 	}
 	g.onClose(st.Close)
-	l, state, err := ledger.Open(st, g.cfg.Ledger, g.clock)
+	l, state, err := ledger.Open(st, g.cfg.LedgerOptions(), g.clock)
 	if err != nil {
 		return state, fmt.Errorf("opening the ledger in %s: %w", g.cfg.Data, err)
 	}

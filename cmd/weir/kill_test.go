@@ -171,6 +171,26 @@ func TestM08KillInMidStream(t *testing.T) {
 	p.verify()
 }
 
+// TestCurrencyIsForLife: a data folder is not read in another currency, and a folder that is not there is not made.
+func TestCurrencyIsForLife(t *testing.T) {
+	p := serve(t, "")
+	p.kill()
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.file, string(text)+"currency: usd\n")
+	_, stderr, code := weir(t, p.env, "serve", "-c", p.file)
+	if code != exitFail || !strings.Contains(stderr, "cny") || !strings.Contains(stderr, "usd") {
+		t.Errorf("serve in another currency: exit %d, %s", code, stderr)
+	}
+	nowhere := filepath.Join(t.TempDir(), "typo")
+	_, stderr, code = weir(t, p.env, "ledger", "verify", "--data", nowhere)
+	if _, err := os.Stat(nowhere); err == nil || code != exitFail || !strings.Contains(stderr, "typo") {
+		t.Errorf("verify of nothing: exit %d, %s (%v)", code, stderr, err)
+	}
+}
+
 // TestM05SpendSurvivesKill: what was spent before kill -9 still counts after it.
 func TestM05SpendSurvivesKill(t *testing.T) {
 	p := serve(t, "")

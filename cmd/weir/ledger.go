@@ -14,7 +14,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 	var asJSON bool
 	verify := &cobra.Command{Use: "verify", Short: "Re-add every account from the first entry and check the audit chain", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
-			st, err := store.Open(data)
+			st, err := store.OpenExisting(data)
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
@@ -68,6 +69,13 @@ func (c *Config) LimitOptions() limit.Options {
 	for name, w := range c.Limits.Algorithms {
 		o.Algorithms[kinds[name]] = w
 	}
+	return o
+}
+
+// LedgerOptions configure the ledger; it keeps the data folder in its currency.
+func (c *Config) LedgerOptions() ledger.Options {
+	o := c.Ledger
+	o.Currency = c.Currency
 	return o
 }
 
