@@ -20,7 +20,7 @@ type attempts struct {
 	extended bool
 	tried    bool         // an attempt got room
 	full     bool         // a channel had no room; denial says which limit
-	denial   limit.Denial // of the latest such channel
+	denial   limit.Denial // of the one among them that has room first
 	failure  error        // the limiter failed
 }
 
@@ -48,7 +48,7 @@ func (a *attempts) Attempt(ch *upstream.Channel) bool {
 			a.failure = err
 			return false
 		case denial != nil:
-			a.denial, a.full = *denial, true
+			a.note(denial)
 			return false
 		}
 		a.extended = true
@@ -96,7 +96,19 @@ func (a *attempts) Refused(*upstream.Channel) {
 	}
 }
 
-// noRoom is the denial to answer with when no channel even had room for an attempt.
+// note keeps the denial with the shortest wait. That is a hint: it knows of one channel, and not of the claim, which was
+// granted.
+func (a *attempts) note(d *limit.Denial) {
+	if !a.full || !d.TooLarge && (a.denial.TooLarge || d.RetryAfterMS < a.denial.RetryAfterMS) {
+		a.denial = *d
+		a.denial.Exact = false
+	}
+	a.full = true
+}
+
+// noRoom is the denial to answer with when no channel even had room for an attempt. The hold is given back and nothing is
+// charged, but the request it counted in the claim's dimensions stays counted: it had been admitted there, and QPS
+// counts what was admitted.
 func (a *attempts) noRoom() *limit.Denial {
 	if a.full && !a.tried && a.failure == nil {
 		return &a.denial

@@ -262,11 +262,34 @@ func TestChannelLimits(t *testing.T) {
 		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
 	}
 	f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "rate_limit_exceeded")
-	if f["dimension"] != "channel" || f["kind"] != "qps" {
+	if f["dimension"] != "channel" || f["kind"] != "qps" || f["retry_after_exact"] != false {
 		t.Errorf("%v", f)
 	}
-	if e := r.journal.last(t); e.Kind != llm.EntryVoid || e.HTTPStatus != 429 {
+	if e := r.journal.last(t); e.Kind != llm.EntryVoid || e.HTTPStatus != 429 || e.Cost != 0 || len(r.journal.of(llm.EntrySettle)) != 2 {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Of several channels without room the one that has some first is what a client waits for; its wait is a hint.
+func TestNoRoomInAnyChannelIsAHintForTheFirstThatHasSome(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.catalog = func(c *catalog) {
+			c.channels[0].TPMLimit = 100
+			c.channels = append(c.channels, upstream.Channel{ID: 3, Name: "openai-2", Provider: "openai", BaseURL: c.channels[0].BaseURL, Credential: "up", TPMLimit: 100})
+		}
+	})
+	body := chat("gpt-4o", `,"max_tokens":60`)
+	for range 2 {
+		r.post("/v1/chat/completions", body, "x-sim", "usage_in=40,usage_out=60").want(t, 200)
+		r.clock.Advance(10 * time.Second)
+	}
+	before, _ := r.limits.Balance(idUser)
+	f := r.post("/v1/chat/completions", body).want(t, 429).code(t, "rate_limit_exceeded")
+	if f["retry_after_ms"] != 40_000.0 || f["retry_after_exact"] != false {
+		t.Errorf("%v", f)
+	}
+	if after, held := r.limits.Balance(idUser); after != before || held != 0 || len(r.journal.of(llm.EntrySettle)) != 2 {
+		t.Errorf("charged %d, held %d", before-after, held)
 	}
 }
 
