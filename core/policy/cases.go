@@ -33,46 +33,82 @@ type CaseResult struct {
 	Fuel   uint64          `json:"fuel"`
 }
 
-// runCases runs every case of raw on one instance, first in order and then backwards: a module is a pure function,
-// so an answer that depends on what was asked before is a failed case too.
-func runCases(rt wazero.Runtime, code wazero.CompiledModule, p *profile, raw []byte, log func(uint32, []byte)) ([]CaseResult, error) {
-	var file caseFile
-	if err := strict(raw, &file); err != nil {
-		return nil, fmt.Errorf("cases: %w", err)
-	}
-	c := file.Configure
-	config, err := configuration(c.Tiers, c.Labels, c.Params)
-	if err != nil {
-		return nil, fmt.Errorf("cases: configure: %w", err)
-	}
-	in, err := open(rt, code, p, config, log)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { in.close() }()
-	run := func(i int) ([]byte, error) {
-		facts, err := ParseFacts(file.Cases[i].Facts, c.Tiers, c.Labels)
-		if err != nil {
-			return nil, fmt.Errorf("case %q: %w", file.Cases[i].Name, err)
-		}
-		var d Decision
-		if fault := in.call(facts, &d, 1, len(c.Tiers)); fault != faultNone {
-			d.abstain()
-			d.Fault = fault.String()
-			in.close()
-			if in, err = open(rt, code, p, config, log); err != nil {
-				return nil, err
-			}
-		}
-		return MarshalDecision(&d, c.Tiers)
-	}
-	return judge(&file, run)
+// caseRun is a module while its cases run.
+type caseRun struct {
+	file  caseFile
+	start func() (*instance, error)
+	in    *instance
+	hits  []uint64
 }
 
-func judge(file *caseFile, run func(int) ([]byte, error)) ([]CaseResult, error) {
+// runCases runs every case of raw on one instance, first in order and then backwards: a module is a pure function,
+// so an answer that depends on what was asked before is a failed case too. hits are the calls of each function, of a
+// module that was made to count them.
+func runCases(rt wazero.Runtime, code wazero.CompiledModule, p *profile, raw []byte, log func(uint32, []byte)) (
+	results []CaseResult, hits []uint64, err error) {
+	var r caseRun
+	if err := strict(raw, &r.file); err != nil {
+		return nil, nil, fmt.Errorf("cases: %w", err)
+	}
+	c := r.file.Configure
+	config, err := configuration(c.Tiers, c.Labels, c.Params)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cases: configure: %w", err)
+	}
+	r.start = func() (*instance, error) { return open(rt, code, p, config, log, nil) }
+	if r.in, err = r.start(); err != nil {
+		return nil, nil, err
+	}
+	results, err = judge(&r.file, r.run)
+	r.stop()
+	return results, r.hits, err
+}
+
+// run decides the i-th case.
+func (r *caseRun) run(i int) (got []byte, fuel uint64, err error) {
+	c := r.file.Configure
+	facts, err := ParseFacts(r.file.Cases[i].Facts, c.Tiers, c.Labels)
+	if err != nil {
+		return nil, 0, fmt.Errorf("case %q: %w", r.file.Cases[i].Name, err)
+	}
+	var d Decision
+	ft := r.in.call(facts, &d, 1, len(c.Tiers))
+	fuel = r.in.spent()
+	if ft != faultNone {
+		d.abstain()
+		d.Fault = ft.String()
+		r.stop()
+		if r.in, err = r.start(); err != nil {
+			return nil, 0, err
+		}
+	}
+	got, err = MarshalDecision(&d, c.Tiers)
+	return got, fuel, err
+}
+
+// stop ends the instance and adds up what its functions counted.
+func (r *caseRun) stop() {
+	if r.in == nil {
+		return
+	}
+	for i := 0; ; i++ {
+		counter := r.in.mod.ExportedGlobal(counterName(i))
+		if counter == nil {
+			break
+		}
+		if i == len(r.hits) {
+			r.hits = append(r.hits, 0)
+		}
+		r.hits[i] += counter.Get()
+	}
+	r.in.close()
+	r.in = nil
+}
+
+func judge(file *caseFile, run func(int) (got []byte, fuel uint64, err error)) ([]CaseResult, error) {
 	results := make([]CaseResult, len(file.Cases))
 	for i, c := range file.Cases {
-		got, err := run(i)
+		got, fuel, err := run(i)
 		if err != nil {
 			return nil, err
 		}
@@ -80,10 +116,10 @@ func judge(file *caseFile, run func(int) ([]byte, error)) ([]CaseResult, error) 
 		if err != nil {
 			return nil, fmt.Errorf("case %q: want%w", c.Name, err)
 		}
-		results[i] = CaseResult{Name: c.Name, Passed: len(diff) == 0, Got: got, Diff: diff}
+		results[i] = CaseResult{Name: c.Name, Passed: len(diff) == 0, Got: got, Diff: diff, Fuel: fuel}
 	}
 	for i := range slices.Backward(file.Cases) {
-		again, err := run(i)
+		again, _, err := run(i)
 		if err != nil {
 			return nil, err
 		}

@@ -24,18 +24,25 @@ const childEnv = "WEIR_POLICY_CHILD"
 // job is what the child is to try: everything that a hostile module could use to hold or kill a process.
 type job struct {
 	Profile  string
-	CacheDir string // where the compiled code goes
-	Module   []byte // metered
-	Schema   []byte // of the module
-	Params   []byte // to hold against Schema; nil: only the schema itself is checked
-	Config   []byte // for weir_configure; nil: it is not called
-	Cases    []byte // content of a case file; nil: none
+	CacheDir string  // where the compiled code goes
+	Module   []byte  // metered
+	Schema   []byte  // of the module
+	Setups   []setup // to try one after the other; none: the module is started without
+	Cases    []byte  // content of a case file; nil: none
+}
+
+// setup is what a binding gives to a module.
+type setup struct {
+	Params []byte // to hold against the schema
+	Config []byte // for weir_configure
 }
 
 // verdict of the child: Refusal is empty when everything was well.
 type verdict struct {
-	Refusal string
-	Cases   []CaseResult
+	Refusal  string
+	Refusals []string // of the setups, in their order; empty: accepted
+	Cases    []CaseResult
+	Hits     []uint64 // calls of each function; of a module that is counted
 }
 
 // IsChild reports that this process was started as the compile child, and runs it; main and TestMain call it first.
@@ -61,11 +68,16 @@ func (j *job) try() (v verdict) {
 	if err == nil {
 		err = confine(p)
 	}
-	if err == nil {
-		err = checkParams(j.Schema, j.Params)
+	if err == nil && len(j.Setups) == 0 {
+		err = checkParams(j.Schema, nil)
+	}
+	for _, s := range j.Setups {
+		if err == nil {
+			v.Refusals = append(v.Refusals, textOf(checkParams(j.Schema, s.Params)))
+		}
 	}
 	if err == nil {
-		v.Cases, err = j.load(p)
+		err = j.load(p, &v)
 	}
 	if err != nil {
 		v.Refusal = err.Error()
@@ -75,56 +87,81 @@ func (j *job) try() (v verdict) {
 
 // load compiles into the cache and runs what the module runs before its first decision. A cache entry that cannot
 // be read is dropped once and made anew.
-func (j *job) load(p *profile) ([]CaseResult, error) {
-	results, err := j.compileAndRun(p)
+func (j *job) load(p *profile, v *verdict) error {
+	err := j.compileAndRun(p, v)
 	var compile *compileError
 	if errors.As(err, &compile) {
 		entries, _ := filepath.Glob(filepath.Join(j.CacheDir, "*", "*"))
 		if len(entries) == 0 {
-			return nil, err
+			return err
 		}
 		for _, e := range entries {
 			_ = os.Remove(e)
 		}
-		return j.compileAndRun(p)
+		return j.compileAndRun(p, v)
 	}
-	return results, err
+	return err
 }
 
 // compileError is a module that the compiler refuses, or a cache that cannot be read.
 type compileError struct{ error }
 
-func (j *job) compileAndRun(p *profile) ([]CaseResult, error) {
+func (j *job) compileAndRun(p *profile, v *verdict) error {
 	ctx := context.Background()
 	rt, cache, err := newRuntime(ctx, j.CacheDir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer cache.Close(ctx)
 	defer rt.Close(ctx)
 	code, err := rt.CompileModule(ctx, j.Module)
 	if err != nil {
-		return nil, &compileError{fmt.Errorf("not valid: %s", firstLine(err))}
+		return &compileError{fmt.Errorf("not valid: %s", firstLine(err))}
 	}
-	var said strings.Builder
-	log := func(_ uint32, text []byte) {
-		if said.Len()+len(text) < 2<<10 {
-			fmt.Fprintf(&said, "; it said: %q", text)
+	for i, s := range j.Setups {
+		if v.Refusals[i] == "" {
+			v.Refusals[i] = textOf(start(rt, code, p, s.Config))
 		}
 	}
-	in, err := open(rt, code, p, j.Config, log)
+	if len(j.Setups) > 0 {
+		return nil
+	}
+	if err := start(rt, code, p, nil); err != nil || j.Cases == nil {
+		return err
+	}
+	var said sayings
+	v.Cases, v.Hits, err = runCases(rt, code, p, j.Cases, said.log)
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, said.String())
+		return fmt.Errorf("%w%s", err, said.String())
+	}
+	return nil
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// start brings one instance to the point where it can decide; the error says why it could not.
+func start(rt wazero.Runtime, code wazero.CompiledModule, p *profile, config []byte) error {
+	var said sayings
+	in, err := open(rt, code, p, config, said.log, nil)
+	if err != nil {
+		return fmt.Errorf("%w%s", err, said.String())
 	}
 	in.close()
-	if j.Cases == nil {
-		return nil, nil
+	return nil
+}
+
+// sayings are what a guest logged in the child, for the message of its refusal.
+type sayings struct{ strings.Builder }
+
+func (s *sayings) log(_ uint32, text []byte) {
+	if s.Len()+len(text) < 2<<10 {
+		fmt.Fprintf(s, "; it said: %q", text)
 	}
-	results, err := runCases(rt, code, p, j.Cases, log)
-	if err != nil {
-		err = fmt.Errorf("%w%s", err, said.String())
-	}
-	return results, err
 }
 
 // newRuntime is the one configuration that the child and the gateway share; the cache is keyed by it.

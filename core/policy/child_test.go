@@ -72,7 +72,7 @@ func TestAddEndsWithItsContextAndTheHost(t *testing.T) {
 		_, err := h.Add(context.Background(), "m", guest(allow(1)).bytes(), "")
 		failed <- err
 	}()
-	for len(h.turn) == 0 {
+	for len(h.trial) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	h.Close()

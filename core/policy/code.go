@@ -70,6 +70,8 @@ type scan struct {
 	owner   int   // the charge that the current operator is counted in
 	blocks  []int // for each open block the owner outside it
 	scratch bool  // a sized charge needs a local
+	deepest int   // blocks inside blocks
+	targets int   // of the widest br_table
 }
 
 func (m *module) scanBody(i int) (*scan, error) {
@@ -132,6 +134,7 @@ func (s *scan) operator() (done bool, err error) {
 		for range n + 1 {
 			s.r.u32()
 		}
+		s.targets = max(s.targets, n)
 		s.count(2)
 	case opMemoryGrow:
 		s.sized(at, costGrow, 10)
@@ -170,6 +173,7 @@ func (s *scan) open(op byte) error {
 		s.owner = len(s.charges)
 		s.charges = append(s.charges, charge{at: s.r.pos, cost: costLoop})
 	}
+	s.deepest = max(s.deepest, len(s.blocks))
 	return s.m.p.within(len(s.blocks), s.m.p.nesting, "function %d: nested blocks", s.fn)
 }
 

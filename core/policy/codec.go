@@ -35,7 +35,7 @@ func KindName(kind uint8) string {
 }
 
 // ParseFacts reads facts from JSON whose members are the ABI's field names; absent ones are 0. The tier is a name
-// of tiers or an index; attributes are keyed by their names, labels by the names given.
+// of tiers, an index, or "" for none; attributes are keyed by their names, labels by the names given.
 func ParseFacts(raw []byte, tiers, labels []string) (*Facts, error) {
 	var members map[string]json.RawMessage
 	if err := strict(raw, &members); err != nil {
@@ -73,6 +73,10 @@ func (f *Facts) parse(fields map[string]any, name string, value json.RawMessage,
 		f.Endpoint = llm.Endpoint(i)
 		return err
 	case "tier":
+		if string(value) == `""` {
+			f.Tier = noTier
+			return nil
+		}
 		i, err := nameOrNumber(value, tiers)
 		f.Tier = uint32(i)
 		return err
@@ -125,20 +129,24 @@ func nameOrNumber(value json.RawMessage, names []string) (int, error) {
 	return i, nil
 }
 
-// MarshalFacts writes f as ParseFacts reads it, every member that is not 0. Attributes that are not UTF-8 are left out
-// and flagged as cut.
-func MarshalFacts(f *Facts, tiers, labels []string) ([]byte, error) { return nil, errUnfinished }
-
-// ParseDecision reads what MarshalDecision wrote; absent members are neutral.
-func ParseDecision(raw []byte, tiers []string) (*Decision, error) { return nil, errUnfinished }
-
 // AppendPolicy appends who decided as X-Weir-Policy says it: "name@version", and ", name@version" of the org's module.
 // Nothing when no module took part.
 func (d *Decision) AppendPolicy(dst []byte) []byte {
-	if d.Module == "" {
-		return dst
+	from := len(dst)
+	one := func(module, version string) {
+		if module == "" {
+			return
+		}
+		if len(dst) > from {
+			dst = append(dst, ", "...)
+		}
+		dst = append(append(append(dst, module...), '@'), version...)
 	}
-	return append(append(append(dst, d.Module...), '@'), d.Version...)
+	if d.Module != d.Tenant.Module || d.Version != d.Tenant.Version {
+		one(d.Module, d.Version)
+	}
+	one(d.Tenant.Module, d.Tenant.Version)
+	return dst
 }
 
 // decisionJSON is a decision as people read it and as the cases of a module want it.

@@ -61,8 +61,8 @@ func (m *prepared) cacheDir(root string) string { return filepath.Join(root, mod
 
 var errWall = errors.New("the child's time is over")
 
-// runChild has the child try j and gives what became of its cases. The error says why the module is refused.
-func runChild(ctx context.Context, o *Options, p *profile, j *job) ([]CaseResult, error) {
+// runChild has the child try j and gives what became of it. The error says why the module is refused.
+func runChild(ctx context.Context, o *Options, p *profile, j *job) (*verdict, error) {
 	if os.Getenv(childEnv) != "" {
 		return nil, errors.New("policy: this process is a compile child; its main must call policy.IsChild first")
 	}
@@ -90,9 +90,9 @@ func runChild(ctx context.Context, o *Options, p *profile, j *job) ([]CaseResult
 	var v verdict
 	if err == nil && gob.NewDecoder(&out.Buffer).Decode(&v) == nil {
 		if v.Refusal != "" {
-			return v.Cases, refuse("%s", v.Refusal)
+			return nil, refuse("%s", v.Refusal)
 		}
-		return v.Cases, nil
+		return &v, nil
 	}
 	return nil, explain(ctx, p, cmd, stderr.Bytes(), err)
 }
@@ -152,17 +152,25 @@ func RunCases(ctx context.Context, o Options, wasm []byte, profile string, cases
 	if err != nil {
 		return nil, err
 	}
-	if cases == nil {
-		if cases = m.cases; cases == nil {
-			return nil, llm.Invalid("cases", "no cases: the module has no section %s and none were given", abi.SectionCases)
-		}
+	if cases, err = m.casesOr(cases); err != nil {
+		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "weir-policy-")
+	v, err := tryOnce(ctx, &o, m, m.metered, cases)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	return runChild(ctx, &o, m.p, &job{Profile: m.Profile, CacheDir: dir, Module: m.metered, Schema: m.Schema, Cases: cases})
+	return v.Cases, nil
+}
+
+// casesOr gives cases, or the module's own if there are none.
+func (m *prepared) casesOr(cases []byte) ([]byte, error) {
+	if cases == nil {
+		cases = m.cases
+	}
+	if cases == nil {
+		return nil, llm.Invalid("cases", "no cases: the module has no section %s and none were given", abi.SectionCases)
+	}
+	return cases, nil
 }
 
 // failedCase words the first case that did not pass.

@@ -27,7 +27,7 @@ func (d *Decision) reset() {
 	d.Verdict, d.Tier, d.Status, d.Reason, d.RetryAfterMS, d.Message = Allow, -1, defaultStatus, 0, 0, ""
 	d.QPS, d.TPM, d.Quota, d.Burst, d.Price = unit, unit, unit, unit, unit
 	d.Overdraft, d.OutputCap, d.N = 0, 0, 0
-	d.Fault = ""
+	d.Fault, d.Defaults, d.Canary, d.Tenant, d.Envelope = "", false, false, TenantPart{}, nil
 }
 
 // read copies the guest's answer out. One field out of range makes the whole answer bad: half a decision would be

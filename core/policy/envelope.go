@@ -3,6 +3,7 @@ package policy
 import (
 	"slices"
 
+	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/sdk/abi"
 )
 
@@ -46,7 +47,7 @@ func (e *Envelope) clamp(f *Facts, d *Decision, allowed []bool) {
 	c.unless(e.MaySkipLimits, &d.NoLimit)
 	c.tier(&d.Tier, allowed)
 	c.customs(e.MaxCustomDims)
-	if !e.MayDropKey {
+	if !e.MayDropKey && !d.Defaults {
 		c.keepKey()
 	}
 	for i := range d.Dims[:d.N] {
@@ -142,4 +143,69 @@ func (e *Envelope) indices(tiers []string) []bool {
 		allowed[i] = slices.Contains(e.Tiers, name)
 	}
 	return allowed
+}
+
+// bounds are an envelope with its tiers by index.
+type bounds struct {
+	Envelope
+	allowed []bool
+}
+
+// envelopes are Envelopes as the hot path wants them.
+type envelopes struct {
+	given    Envelopes
+	operator bounds
+	tiers    []*bounds // by tier; nil: operator
+	tenant   bounds
+}
+
+// of is what bounds a request of a key with that tier.
+func (e *envelopes) of(tier uint32) *bounds {
+	if int64(tier) < int64(len(e.tiers)) && e.tiers[tier] != nil {
+		return e.tiers[tier]
+	}
+	return &e.operator
+}
+
+// SetEnvelopes puts envelopes in force from the next call on; an unknown tier's name is an error and changes nothing.
+func (h *Host) SetEnvelopes(e Envelopes) error {
+	return h.changeEnvelopes(func(to *Envelopes) { *to = e })
+}
+
+func (h *Host) changeEnvelopes(change func(*Envelopes)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var given Envelopes
+	if now := h.env.Load(); now != nil {
+		given = now.given
+	}
+	change(&given)
+	next := &envelopes{given: given, tiers: make([]*bounds, len(h.o.Tiers)),
+		operator: bounds{given.Operator, given.Operator.indices(h.o.Tiers)}, tenant: bounds{Envelope: given.Tenant}}
+	if next.tenant.allowed = given.Tenant.indices(h.o.Tiers); next.tenant.allowed == nil {
+		next.tenant.allowed = []bool{} // an org picks no tier that it was not given
+	}
+	check := [][]string{given.Operator.Tiers, given.Tenant.Tiers}
+	for name, env := range given.Tiers {
+		check = append(check, env.Tiers, []string{name})
+		if i := slices.Index(h.o.Tiers, name); i >= 0 {
+			next.tiers[i] = &bounds{env, env.indices(h.o.Tiers)}
+		}
+	}
+	for _, names := range check {
+		if err := h.checkTiers(names); err != nil {
+			return err
+		}
+	}
+	h.env.Store(next)
+	return nil
+}
+
+func (h *Host) checkTiers(names []string) error {
+	for _, name := range names {
+		if !slices.Contains(h.o.Tiers, name) {
+			return llm.Invalid("envelope", "the envelope names an unknown tier %q%s", name, nearest(name, h.o.Tiers))
+		}
+	}
+	return nil
 }

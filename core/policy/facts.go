@@ -41,7 +41,7 @@ func (in *instance) write(f *Facts, generation uint32) {
 	clear(b[abi.ReqReserved:abi.ReqAttrs])
 	end, cut := in.writeAttributes(f)
 	le.PutUint32(b[abi.ReqSize:], uint32(end))
-	le.PutUint32(b[abi.ReqFlags:], f.Flags&^abi.FlagCut|cut)
+	le.PutUint32(b[abi.ReqFlags:], f.Flags|cut)
 }
 
 // writeAttributes copies the wanted attributes in, whole or empty, and reports where they end.

@@ -54,7 +54,7 @@ func TestFuelPrices(t *testing.T) {
 			if h.Decide(f, d); d.Fault != "" {
 				t.Fatalf("fault %q", d.Fault)
 			}
-			g := h.current.Load()
+			g := h.operator.cur.Load().active
 			in := g.slots[g.start(f)].in
 			if used := int64(in.budget-in.fuel.Get()) - costEntry - 1; used != c.want {
 				t.Errorf("charged %d, want %d", used, c.want)

@@ -17,12 +17,14 @@ import (
 //	      broken -> mending   the mender, or the drain
 //	     mending -> free      a new instance
 //	     mending -> broken    none could be made
-//	free, broken -> dead      the drain; for good
+//	       empty -> mending   an org's generation, when its other slots do not suffice
+//	free, broken, empty -> dead   the drain; for good
 const (
 	slotFree uint32 = iota
 	slotBusy
 	slotBroken
 	slotMending
+	slotEmpty
 	slotDead
 )
 
@@ -55,28 +57,43 @@ type machine struct {
 
 // generation is one activation: a module with its params and instances, immutable but for its slots.
 type generation struct {
-	*prepared
+	*recipe
 	host    *Host
+	lane    *lane
 	code    *machine
 	number  uint32
-	binding Binding
-	version string
-	config  []byte
-	env     Envelope
-	allowed []bool // tiers of env
 	slots   []slot
 	prev    atomic.Pointer[generation] // kept for OnErrorLastGood
+	bytes   atomic.Int64               // of its instances
+	crowded atomic.Bool                // a call found every instance taken, and not every slot has one
+	clamped atomic.Uint64              // an org's answers that asked for more than its envelope
+	faulted atomic.Uint64
 	faults  struct {
 		sync.Mutex
 		since time.Duration
 		calls uint64 // of the generation at since
 		n     int
+		sentence
 	}
 	quarantined atomic.Bool
 }
 
+// sentence is why a generation was quarantined.
+type sentence struct {
+	faults, calls uint64
+	last          fault
+}
+
 func (g *generation) open() (*instance, error) {
-	return open(g.host.rt, g.code.CompiledModule, g.p, g.config, g.log)
+	return open(g.host.rt, g.code.CompiledModule, g.p, g.config, g.log, g.grew)
+}
+
+// grew keeps count of what g's instances take; the orgs' share one bound.
+func (g *generation) grew(delta int64) {
+	g.bytes.Add(delta)
+	if g.lane.owner != Operator && g.host.orgBytes.Add(delta) > g.host.o.TenantBytes && delta > 0 {
+		g.host.wakeKeeper()
+	}
 }
 
 // log takes a line off the request's path; a full queue drops it.
@@ -84,7 +101,7 @@ func (g *generation) log(level uint32, text []byte) {
 	select {
 	case g.host.lines <- line{g.Name, g.version, level, string(text)}:
 	default:
-		g.host.dropped.Add(1)
+		g.host.count.linesDropped.Add(1)
 	}
 }
 
@@ -95,11 +112,11 @@ func (g *generation) start(f *Facts) int {
 	return int((h >> 32) * uint64(len(g.slots)) >> 32)
 }
 
-// acquire gives a slot that is the caller's until release; nil when all stay taken. retired: the generation has been
-// swapped out and another one is in force.
-func (g *generation) acquire(f *Facts) (s *slot, retired bool) {
+// acquire gives a slot that is the caller's until release; nil when all stay taken, after so many looks. retired: the
+// generation has been swapped out and another one is in force.
+func (g *generation) acquire(f *Facts, looks int) (s *slot, retired bool) {
 	first := g.start(f)
-	for range yields {
+	for look := range looks {
 		for i := range g.slots {
 			if i += first; i >= len(g.slots) {
 				i -= len(g.slots)
@@ -114,17 +131,22 @@ func (g *generation) acquire(f *Facts) (s *slot, retired bool) {
 				return nil, true
 			}
 		}
+		if look == 0 && g.lane.owner != Operator && !g.crowded.Load() {
+			g.crowded.Store(true)
+			g.host.wakeMender()
+		}
 		runtime.Gosched()
 	}
 	return nil, false
 }
 
-// run decides f inside the envelope of by. A fault takes the instance out of service.
-func (g *generation) run(f *Facts, d *Decision, by *generation) (ft fault, retired bool) {
+// run decides q's facts, looking for an instance so many times, and clamps what the operator's module answers. A fault
+// takes the instance out of service.
+func (g *generation) run(q *question, d *Decision, looks int) (ft fault, retired bool) {
 	if g.quarantined.Load() {
 		return faultQuarantined, false
 	}
-	s, retired := g.acquire(f)
+	s, retired := g.acquire(q.f, looks)
 	if retired {
 		return 0, true
 	}
@@ -132,8 +154,11 @@ func (g *generation) run(f *Facts, d *Decision, by *generation) (ft fault, retir
 		g.host.wakeMender()
 		return faultBusy, false
 	}
-	ft = s.in.call(f, d, g.number, len(g.host.o.Tiers))
+	ft = s.in.call(q.f, d, g.number, len(g.host.o.Tiers))
 	s.calls.Add(1)
+	if q.smp != nil {
+		q.smp.take(g, s.in, d)
+	}
 	if ft != faultNone {
 		s.state.Store(slotBroken)
 		g.fault(ft)
@@ -142,8 +167,10 @@ func (g *generation) run(f *Facts, d *Decision, by *generation) (ft fault, retir
 	}
 	if d.Abstained {
 		s.abstained.Add(1)
-	} else if by.env.clamp(f, d, by.allowed); d.Clamped {
-		s.clamped.Add(1)
+	} else if q.op == nil {
+		if q.env.clamp(q.f, d, q.env.allowed); d.Clamped {
+			s.clamped.Add(1)
+		}
 	}
 	d.Module, d.Version = g.Name, g.version
 	s.state.Store(slotFree)
@@ -153,6 +180,7 @@ func (g *generation) run(f *Facts, d *Decision, by *generation) (ft fault, retir
 // fault counts a faulty call and quarantines the generation when there are too many.
 func (g *generation) fault(ft fault) {
 	now, calls := g.host.o.Clock.Mono(), g.calls()
+	g.faulted.Add(1)
 	f := &g.faults
 	f.Lock()
 	defer f.Unlock()
@@ -162,9 +190,8 @@ func (g *generation) fault(ft fault) {
 	f.n++
 	seen := calls - f.calls // the fault that began the span stands for none but itself, hence the two -1
 	if f.n >= quarantineFaults && uint64(f.n-1)*quarantineShare > seen-1 && !g.quarantined.Swap(true) {
-		g.host.quarantines.Add(1)
-		g.host.o.Log.Error("policy quarantined: too many faults; its on_error decides from now on", "module", g.Name,
-			"version", g.version, "faults", f.n, "calls", seen, "last", ft.String(), "on_error", string(g.binding.OnError))
+		f.sentence = sentence{uint64(f.n), seen, ft}
+		g.host.failed(g)
 	}
 }
 
@@ -176,10 +203,12 @@ func (g *generation) calls() (n uint64) {
 }
 
 // fallback gives d what the binding says for a call that faulted.
-func (g *generation) fallback(f *Facts, d *Decision, ft fault) {
+func (g *generation) fallback(q *question, d *Decision, ft fault) {
 	decided := false
 	if prev := g.prev.Load(); prev != nil && g.binding.OnError == OnErrorLastGood {
-		again, retired := prev.run(f, d, g)
+		quiet := *q
+		quiet.smp = nil
+		again, retired := prev.run(&quiet, d, yields)
 		decided = again == faultNone && !retired
 	}
 	if !decided {
@@ -187,15 +216,25 @@ func (g *generation) fallback(f *Facts, d *Decision, ft fault) {
 		d.Module, d.Version = g.Name, g.version
 	}
 	if g.binding.OnError == OnErrorDeny {
-		d.Abstained, d.Verdict, d.Message = false, Deny, "the policy could not decide"
+		d.refuse()
 	}
 	d.Fault = ft.String()
 }
 
-// fill makes every slot's instance; on error none is left.
+// refuse makes d the denial of a policy that could not decide.
+func (d *Decision) refuse() {
+	d.Abstained, d.Verdict, d.Message = false, Deny, "the policy could not decide"
+}
+
+// fill makes the slots and their instances; on error none is left. An org's begin with one: there are many orgs, and
+// few of them call from two processors at once.
 func (g *generation) fill() error {
 	g.slots = make([]slot, 2*runtime.GOMAXPROCS(0)+2)
 	for i := range g.slots {
+		if i > 0 && g.lane.owner != Operator {
+			g.slots[i].state.Store(slotEmpty)
+			continue
+		}
 		in, err := g.open()
 		if err != nil {
 			g.drain()
@@ -210,7 +249,8 @@ func (g *generation) fill() error {
 func (g *generation) drain() {
 	for i := range g.slots {
 		s := &g.slots[i]
-		for !s.state.CompareAndSwap(slotFree, slotDead) && !s.state.CompareAndSwap(slotBroken, slotDead) {
+		for !s.state.CompareAndSwap(slotFree, slotDead) && !s.state.CompareAndSwap(slotBroken, slotDead) &&
+			!s.state.CompareAndSwap(slotEmpty, slotDead) {
 			time.Sleep(50 * time.Microsecond)
 		}
 		s.shut()
@@ -224,25 +264,34 @@ func (s *slot) shut() {
 	}
 }
 
-// mend gives each broken slot a fresh instance; ok: it could. Nobody calls a quarantined generation, so it is left
-// alone.
+// mend gives each broken slot a fresh instance, and an empty one if calls had to wait; ok: it could. Nobody calls a
+// quarantined generation, so it is left alone.
 func (g *generation) mend() (ok bool) {
 	ok = true
+	grow := g.crowded.Load() && g.host.orgBytes.Load() < g.host.o.TenantBytes
 	for i := range g.slots {
 		s := &g.slots[i]
-		if g.quarantined.Load() || !s.state.CompareAndSwap(slotBroken, slotMending) {
-			continue
+		if g.quarantined.Load() {
+			break
+		}
+		was := slotBroken
+		if !s.state.CompareAndSwap(slotBroken, slotMending) {
+			if !grow || !s.state.CompareAndSwap(slotEmpty, slotMending) {
+				continue
+			}
+			was, grow = slotEmpty, false
 		}
 		s.shut()
 		in, err := g.open()
 		if err != nil {
-			g.host.o.Log.Error("policy instance could not be replaced", "module", g.Name, "version", g.version, "error", err)
-			s.state.Store(slotBroken)
+			g.host.o.Log.Error("policy instance could not be made", "module", g.Name, "version", g.version, "error", err)
+			s.state.Store(was)
 			ok = false
 			continue
 		}
 		s.in = in
 		s.state.Store(slotFree)
 	}
+	g.crowded.Store(false)
 	return ok
 }

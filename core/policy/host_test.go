@@ -315,7 +315,7 @@ func TestMissingCacheEntryIsAnUploadError(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, Options{CacheDir: dir})
 	m := mustAdd(t, h, "m", guest(allow(5)).bytes())
-	if _, err := h.prove(context.Background(), h.find(func(*added) bool { return true }), nil); err != nil {
+	if _, err := h.proved(context.Background(), Operator, Binding{Module: "m"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(dir + "/modules/" + m.Hash + "-small"); err != nil {
@@ -338,7 +338,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 
 func TestExhausted(t *testing.T) {
 	h := serve(t, guest(allow(1)), OnErrorDefault)
-	g := h.current.Load()
+	g := h.operator.cur.Load().active
 	for i := range g.slots {
 		g.slots[i].state.Store(slotBusy)
 	}
@@ -357,10 +357,10 @@ func TestExhausted(t *testing.T) {
 // A call that took its generation just before a swap starts again with the one in force.
 func TestRetiredGenerationSendsItsCallsOn(t *testing.T) {
 	h := serve(t, guest(allow(1)), OnErrorDefault)
-	old := h.current.Load()
+	old := h.operator.cur.Load().active
 	mustActivate(t, h, Binding{Module: "m"}, wide())
 	var d Decision
-	if _, retired := old.run(sampleFacts(), &d, old); !retired {
+	if _, retired := old.run(&question{h: h, f: sampleFacts(), env: &h.env.Load().operator}, &d, yields); !retired {
 		t.Error("the old generation decided")
 	}
 }
@@ -409,7 +409,7 @@ func TestQuarantine(t *testing.T) {
 // settle waits until the mender has given every slot an instance.
 func (h *Host) settle(t testing.TB) {
 	t.Helper()
-	g := h.current.Load()
+	g := h.operator.cur.Load().active
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
 		ready := 0
 		for i := range g.slots {

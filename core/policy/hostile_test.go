@@ -316,7 +316,7 @@ func TestP03EndlessSchemaIsKilledInTheChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &job{Profile: p.name, CacheDir: t.TempDir(), Schema: m.Schema, Params: []byte("{}")}
+	j := &job{Profile: p.name, CacheDir: t.TempDir(), Schema: m.Schema, Setups: []setup{{Params: []byte("{}")}}}
 	if !*long {
 		p.wall = 300 * time.Millisecond
 		_, err = runChild(context.Background(), &h.o, p, j)

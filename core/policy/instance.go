@@ -5,12 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
-
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/weir-gateway/weir/sdk/abi"
+	"strings"
 )
 
 // fault is why a call gave no decision.
@@ -24,12 +23,15 @@ const (
 	faultGuest  // weir_decide returned more than 1
 	faultBusy   // every instance was taken
 	faultQuarantined
+	faultCold // an org's instances were not there in time
+	faultDims // both modules together picked more dimensions than there may be
 	nFaults
 )
 
 // String is the word in reports; empty: no fault.
 func (f fault) String() string {
-	return [nFaults]string{"", "trap", "out_of_fuel", "bad_response", "guest_error", "exhausted", "quarantined"}[f]
+	return [nFaults]string{"", "trap", "out_of_fuel", "bad_response", "guest_error", "exhausted", "quarantined",
+		"not_ready", "too_many_dimensions"}[f]
 }
 
 // instance is one live copy of a module with its own memory. One goroutine at a time; its slot sees to that. The
@@ -48,15 +50,35 @@ type instance struct {
 	lines  int    // log lines left in this call
 	log    func(level uint32, text []byte)
 	words  map[string]string // strings met in answers, so that a repeated one is not allocated again
+	books  booked            // what the instance takes beside its memory
+}
+
+// instanceBytes is about what an instance takes beside the guest's memory: two stacks, tables, the module's globals.
+const instanceBytes = 32 << 10
+
+// booked keeps a sum of sizes up to date.
+type booked struct {
+	size    int64
+	account func(delta int64) // nil: nobody counts
+}
+
+func (b *booked) book(size int64) {
+	if b.account != nil {
+		b.account(size - b.size)
+	}
+	b.size = size
 }
 
 // maxWords bounds instance.words; a guest that keeps inventing values only pays with allocations.
 const maxWords = 1024
 
 // open instantiates code and brings it to the point where it can decide: start code, _initialize, the addresses,
-// and weir_configure with config (nil: not configured). The error of a guest that fails is about the guest.
-func open(rt wazero.Runtime, code wazero.CompiledModule, p *profile, config []byte, log func(uint32, []byte)) (in *instance, err error) {
-	in = &instance{log: log, lines: logLinesPerCall, budget: uint64(p.fuel), words: map[string]string{}}
+// and weir_configure with config (nil: not configured). account is kept up to date with what it takes (nil: nobody
+// counts). The error of a guest that fails is about the guest.
+func open(rt wazero.Runtime, code wazero.CompiledModule, p *profile, config []byte, log func(uint32, []byte),
+	account func(int64)) (in *instance, err error) {
+	in = &instance{log: log, lines: logLinesPerCall, budget: uint64(p.fuel), words: map[string]string{}, books: booked{account: account}}
+	in.books.book(instanceBytes)
 	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
 	defer func() {
 		if r := recover(); r != nil {
@@ -69,7 +91,7 @@ func open(rt wazero.Runtime, code wazero.CompiledModule, p *profile, config []by
 	}()
 	withMemory := experimental.WithMemoryAllocator(in.ctx, experimental.MemoryAllocatorFunc(
 		func(capacity, limit uint64) experimental.LinearMemory {
-			in.mem = allocate(capacity, limit)
+			in.mem = allocate(capacity, limit, account)
 			return in.mem
 		}))
 	in.mod, err = rt.InstantiateModule(withMemory, code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
@@ -184,7 +206,19 @@ func (in *instance) close() {
 		in.mem.Free() // again, for an instantiation that failed half way; harmless otherwise
 	}
 	in.req, in.resp = nil, nil
+	in.books.book(0)
 }
+
+// spent is the fuel of the last call.
+func (in *instance) spent() uint64 {
+	if left := int64(in.fuel.Get()); left > 0 {
+		return in.budget - uint64(left)
+	}
+	return in.budget
+}
+
+// size is the guest's memory in bytes.
+func (in *instance) size() uint64 { return uint64(in.mod.Memory().Size()) }
 
 // call runs weir_decide on f and reads the answer into d. Nothing is allocated unless the guest faults or its
 // answer holds a string not met before.

@@ -76,7 +76,7 @@ func (h *Host) writeLines() {
 				second, n = now, 0
 			}
 			if n++; n > linesPerSecond {
-				h.dropped.Add(1)
+				h.count.linesDropped.Add(1)
 				continue
 			}
 			h.o.Log.Log(context.Background(), slogLevel(l.level), "policy module says", "module", l.module,

@@ -60,6 +60,7 @@ type module struct {
 	locals    int  // of all functions, so far
 	hostInRef bool // a reference to an imported function exists: call_indirect may leave the module
 	custom    map[string][]byte
+	counted   bool // meter adds a counter for each function
 }
 
 type span struct{ from, to int }

@@ -52,9 +52,44 @@ type Usage struct {
 	Bytes     int64  `json:"bytes"`
 }
 
-// Report is what the owner's candidate would change; ok is false without a candidate. After a candidate was dropped,
+// Report is what the owner's candidate would change; ok is false if it never had one. After a candidate was dropped,
 // activated or replaced the last report stays readable until the next candidate.
-func (h *Host) Report(owner Owner) (r Report, ok bool) { return Report{}, false }
+func (h *Host) Report(owner Owner) (r Report, ok bool) {
+	l := h.lane(owner)
+	if l == nil {
+		return Report{}, false
+	}
+	k := l.cur.Load()
+	if k.tally == nil {
+		return Report{}, false
+	}
+	r = k.tally.report()
+	r.Owner, r.Percent = owner.String(), k.plan.Percent
+	return r, true
+}
 
 // Usage is what the owner's active binding has done; ok is false without one.
-func (h *Host) Usage(owner Owner) (u Usage, ok bool) { return Usage{}, false }
+func (h *Host) Usage(owner Owner) (u Usage, ok bool) {
+	l := h.lane(owner)
+	if l == nil {
+		return Usage{}, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := l.cur.Load()
+	if k.want[0] == nil {
+		return Usage{}, false
+	}
+	var sum record
+	if l.past.of.same(k.want[0]) {
+		sum = l.past
+	}
+	sum.of = k.want[0]
+	if g := k.active; g != nil {
+		sum.add(g)
+		u.Live, u.Bytes = true, g.bytes.Load()
+	}
+	u.Module, u.Version = sum.of.Name, sum.of.version
+	u.Calls, u.Abstained, u.Clamped, u.Faults = sum.calls, sum.abstained, sum.clamped, sum.faults
+	return u, true
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/binary"
+	"strconv"
 
 	"github.com/weir-gateway/weir/sdk/abi"
 )
@@ -61,17 +62,39 @@ func appendSection(out []byte, id byte, content []byte) []byte {
 }
 
 func (m *module) withFuelGlobal(s section) []byte {
-	out := binary.AppendUvarint(nil, uint64(s.count+1))
+	out := binary.AppendUvarint(nil, uint64(s.count+1+m.counters()))
 	out = append(out, m.src[s.items.from:s.items.to]...)
 	out = append(out, typeI64, 1, opI64Const)
-	return append(appendSigned(out, m.p.startFuel), opEnd)
+	out = append(appendSigned(out, m.p.startFuel), opEnd)
+	for range m.counters() {
+		out = append(out, typeI64, 1, opI64Const, 0, opEnd)
+	}
+	return out
 }
 
+// counters is how many functions are counted: all of them in a copy that is made for its coverage, else none.
+func (m *module) counters() int {
+	if m.counted {
+		return len(m.funcs)
+	}
+	return 0
+}
+
+// counterName is the export of the i-th defined function's counter.
+func counterName(i int) string { return abi.ExportFuel + "_calls_" + strconv.Itoa(i) }
+
 func (m *module) withFuelExport(s section) []byte {
-	out := binary.AppendUvarint(nil, uint64(s.count+1))
+	out := binary.AppendUvarint(nil, uint64(s.count+1+m.counters()))
 	out = append(out, m.src[s.items.from:s.items.to]...)
-	out = append(binary.AppendUvarint(out, uint64(len(abi.ExportFuel))), abi.ExportFuel...)
-	return binary.AppendUvarint(append(out, extGlobal), uint64(m.globals))
+	add := func(name string, global int) {
+		out = append(binary.AppendUvarint(out, uint64(len(name))), name...)
+		out = binary.AppendUvarint(append(out, extGlobal), uint64(global))
+	}
+	add(abi.ExportFuel, m.globals)
+	for i := range m.counters() {
+		add(counterName(i), m.globals+1+i)
+	}
+	return out
 }
 
 // appendLimits writes tables or memories with a maximum of at most limit each.
@@ -114,6 +137,12 @@ func (s *scan) rewrite(out []byte) []byte {
 	out = append(out, s.m.src[s.groups.from:s.groups.to]...)
 	if s.scratch {
 		out = append(out, 1, typeI32)
+	}
+	if s.m.counted {
+		n := uint64(s.m.globals + 1 + s.fn - len(s.m.imports))
+		out = binary.AppendUvarint(append(out, opGlobalGet), n)
+		out = append(out, opI64Const, 1, opI64Add, opGlobalSet)
+		out = binary.AppendUvarint(out, n)
 	}
 	done := s.groups.to
 	for _, c := range s.charges {

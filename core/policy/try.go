@@ -2,9 +2,10 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
-	"io"
+	"fmt"
 	"time"
+
+	"github.com/weir-gateway/weir/sdk/abi"
 )
 
 // Trace is what a run cost and said.
@@ -31,21 +32,155 @@ type Trial struct {
 }
 
 // Runner runs one instance of a module outside every plan. Not safe for concurrent use.
-type Runner struct{}
+type Runner struct {
+	h    *Host
+	r    *recipe
+	code *machine
+	in   *instance
+	said []SaidLine
+}
 
 // Open gives a runner of an added module with params, which are verified as for a plan. Close frees it.
-func (h *Host) Open(ctx context.Context, b Binding) (*Runner, error) { return nil, errUnfinished }
+func (h *Host) Open(ctx context.Context, b Binding) (*Runner, error) {
+	return h.runner(ctx, Operator, b)
+}
 
-// Run decides f without any envelope; after a fault the next run has a fresh instance.
-func (r *Runner) Run(f *Facts, d *Decision) Trace { return Trace{} }
+func (h *Host) runner(ctx context.Context, owner Owner, b Binding) (*Runner, error) {
+	r, err := h.proved(ctx, owner, b)
+	if err != nil {
+		return nil, err
+	}
+	ctx, finish, err := h.begin(ctx, h.turn)
+	if err != nil {
+		return nil, err
+	}
+	defer finish()
+	code, err := h.acquireCode(ctx, r.prepared)
+	if err != nil {
+		return nil, err
+	}
+	run := &Runner{h: h, r: r, code: code}
+	if err := run.open(); err != nil {
+		h.releaseCode(r.prepared, code)
+		return nil, err
+	}
+	return run, nil
+}
+
+// proved is the recipe of b, accepted by a child.
+func (h *Host) proved(ctx context.Context, owner Owner, b Binding) (*recipe, error) {
+	ctx, finish, err := h.begin(ctx, h.trial)
+	if err != nil {
+		return nil, err
+	}
+	defer finish()
+	r, err := h.resolve(owner, b)
+	if err != nil {
+		return nil, err
+	}
+	return r, h.prove(ctx, []*recipe{r})[0]
+}
+
+func (r *Runner) open() (err error) {
+	if r.in, err = open(r.h.rt, r.code.CompiledModule, r.r.p, r.r.config, r.log, nil); err != nil {
+		return refuse("%s %s: %s", r.r.Name, r.r.version, err)
+	}
+	return nil
+}
+
+func (r *Runner) log(level uint32, text []byte) {
+	r.said = append(r.said, SaidLine{levelName(level), string(text)})
+}
+
+func levelName(level uint32) string {
+	names := [...]string{abi.LogDebug: "debug", abi.LogInfo: "info", abi.LogWarn: "warn", abi.LogError: "error"}
+	if int64(level) < int64(len(names)) {
+		return names[level]
+	}
+	return names[abi.LogError]
+}
+
+// Run decides f without any envelope; after a fault, which leaves d abstaining, the next run has a fresh instance.
+func (r *Runner) Run(f *Facts, d *Decision) Trace {
+	t, _ := r.run(f, d, 1)
+	return t
+}
+
+func (r *Runner) run(f *Facts, d *Decision, generation uint32) (t Trace, ft fault) {
+	r.said = nil
+	if r.in == nil {
+		if err := r.open(); err != nil {
+			d.abstain()
+			d.Fault = err.Error()
+			return Trace{Fault: d.Fault}, faultTrap
+		}
+	}
+	ft = r.in.call(f, d, generation, len(r.h.o.Tiers))
+	t = Trace{Fuel: r.in.spent(), FuelAllowed: r.in.budget, Memory: r.in.size(), Log: r.said, Fault: ft.String()}
+	if ft != faultNone {
+		r.in.close()
+		r.in = nil
+		d.abstain()
+		d.Fault = ft.String()
+	}
+	d.Module, d.Version = r.r.Name, r.r.version
+	return t, ft
+}
 
 // Close frees the runner.
-func (r *Runner) Close() {}
+func (r *Runner) Close() {
+	r.h.turn <- struct{}{}
+	defer func() { <-r.h.turn }()
+	if r.in != nil {
+		r.in.close()
+		r.in = nil
+	}
+	if r.code != nil && !r.h.closed {
+		r.h.releaseCode(r.r.prepared, r.code)
+	}
+	r.code = nil
+}
 
 // Try decides f as if b were the owner's active binding: for an org after the operator's module, and inside the
-// envelopes. Nothing of it is counted, logged or enforced.
+// envelopes. Nothing of it is counted, logged or enforced, but that the operator's module was asked.
 func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial, error) {
-	return Trial{}, errUnfinished
+	run, err := h.runner(ctx, owner, b)
+	if err != nil {
+		return Trial{}, err
+	}
+	defer run.Close()
+	e := h.env.Load()
+	q := question{h: h, f: f, env: e.of(f.Tier)}
+	out := Trial{Binding: run.r.binding}
+	finish := func(d *Decision, ft fault) {
+		if ft != faultNone && run.r.binding.OnError == OnErrorDeny {
+			d.refuse()
+		}
+	}
+	if owner == Operator {
+		var ft fault
+		out.Trace, ft = run.run(f, &out.Answer, 1)
+		out.Decision = out.Answer
+		if ft == faultNone {
+			q.env.clamp(f, &out.Decision, q.env.allowed)
+		}
+		finish(&out.Decision, ft)
+		out.Decision.Envelope = &q.env.Envelope
+		return out, nil
+	}
+	q.ask(&h.operator, &out.Decision)
+	told := *f
+	h.effective(&told, &out.Decision)
+	var ft fault
+	out.Trace, ft = run.run(&told, &out.Answer, 1)
+	if out.Decision.Verdict != Deny {
+		part := out.Answer
+		finish(&part, ft)
+		mine := question{h: h, f: &told, env: q.env, tenant: &e.tenant, op: &out.Decision, by: &generation{recipe: run.r}}
+		mine.join(&out.Decision, &part)
+	}
+	out.Decision.Envelope = &q.env.Envelope
+	return out, nil
 }
 
 // Measured is the result of Bench.
@@ -56,38 +191,39 @@ type Measured struct {
 	Fuel      uint64  `json:"fuel"`             // mean of a call
 	FuelMost  uint64  `json:"fuel_most"`
 	FuelLimit uint64  `json:"fuel_allowed"`
-	Memory    uint64  `json:"memory_bytes"` // of one instance
+	Memory    uint64  `json:"memory_bytes"` // of one instance, at the end
 	Faults    uint64  `json:"faults"`
 }
 
-// Bench runs the facts in turn for about the given time on one instance.
+// Bench runs the facts in turn for about the given time on one instance, at least once each.
 func (h *Host) Bench(ctx context.Context, b Binding, facts []*Facts, d time.Duration) (Measured, error) {
-	return Measured{}, errUnfinished
-}
-
-// Logged is one line of the decision log: what one module was asked and answered.
-type Logged struct {
-	Time       string          `json:"time"`  // RFC 3339, milliseconds
-	Owner      string          `json:"owner"` // Owner.String
-	Module     string          `json:"module"`
-	Version    string          `json:"version"`
-	Generation uint32          `json:"generation"` // as the module was told
-	Facts      json.RawMessage `json:"facts"`      // ParseFacts reads it; an org's module is told the operator's effective limits
-	Decision   json.RawMessage `json:"decision"`   // the module's own answer, before any envelope
-	Clamped    bool            `json:"clamped"`    // the envelope changed it
-	Fault      string          `json:"fault,omitempty"`
-	Fuel       uint64          `json:"fuel"`
-}
-
-// DecisionLog asks for a sample of the decisions, a JSON line each, written off every request's path.
-type DecisionLog struct {
-	Sample int               // one request in so many, picked by its entropy; 0: 1000
-	Sink   func(line []byte) // gets one line with its end, of one goroutine; nil: no log. It must not keep line
-}
-
-// Replay runs the facts of a decision log's lines again and compares: without bindings each line's own module and
-// version as added now, with one the logged answer with its answer, with two the first's with the second's. A line
-// that does not parse is an error with its number.
-func (h *Host) Replay(ctx context.Context, lines io.Reader, against ...Binding) (Report, error) {
-	return Report{}, errUnfinished
+	if len(facts) == 0 {
+		return Measured{}, fmt.Errorf("policy: nothing to run: no facts were given")
+	}
+	run, err := h.Open(ctx, b)
+	if err != nil {
+		return Measured{}, err
+	}
+	defer run.Close()
+	var (
+		m     Measured
+		fuel  uint64
+		spent time.Duration
+		out   Decision
+	)
+	for spent < d && ctx.Err() == nil || m.Calls < uint64(len(facts)) {
+		began := h.o.Clock.Mono()
+		for _, f := range facts {
+			t, ft := run.run(f, &out, 1)
+			fuel, m.FuelMost, m.FuelLimit, m.Memory = fuel+t.Fuel, max(m.FuelMost, t.Fuel), t.FuelAllowed, t.Memory
+			m.Calls++
+			if ft != faultNone {
+				m.Faults++
+			}
+		}
+		spent += max(h.o.Clock.Mono()-began, 1)
+	}
+	m.NSPerCall = float64(spent.Nanoseconds()) / float64(m.Calls)
+	m.PerSecond, m.Fuel = 1e9/m.NSPerCall, fuel/m.Calls
+	return m, ctx.Err()
 }

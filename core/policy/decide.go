@@ -1,0 +1,252 @@
+package policy
+
+import (
+	"math/bits"
+
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/sdk/abi"
+)
+
+// question is what a lane is asked, and what its answers are measured by.
+type question struct {
+	h      *Host
+	f      *Facts
+	env    *bounds   // of the request
+	tenant *bounds   // what an org may loosen
+	op     *Decision // what the operator's module decided before; nil: its own lane is asked
+	smp    *sample   // for the decision log; mostly nil
+	by     *generation
+}
+
+// Decide fills d. It never fails: a module's fault takes its binding's OnError. Safe for concurrent use; f and d
+// belong to the caller.
+func (h *Host) Decide(f *Facts, d *Decision) {
+	e := h.env.Load()
+	q := question{h: h, f: f, env: e.of(f.Tier), smp: h.decisions.sample(f)}
+	q.ask(&h.operator, d)
+	if h.orgs.n.Load() > 0 && d.Verdict != Deny {
+		if l := h.orgs.get(Owner(f.Org)); l != nil {
+			h.chain(l, &q, e, d)
+		}
+	}
+	d.Envelope = &q.env.Envelope
+}
+
+// chain has the caller's org's module decide after the operator's, told what that left of the limits.
+func (h *Host) chain(l *lane, op *question, e *envelopes, d *Decision) {
+	told := *op.f
+	h.effective(&told, d)
+	q := question{h: h, f: &told, env: op.env, tenant: &e.tenant, op: d, smp: h.decisions.sample(op.f)}
+	var t Decision
+	q.ask(l, &t)
+	if t.Module == "" {
+		return
+	}
+	if q.join(d, &t) == faultDims {
+		h.faults[faultDims].Add(1)
+	}
+	if d.Tenant.Clamped {
+		h.count.tenantClamped.Add(1)
+		if q.by != nil {
+			q.by.clamped.Add(1)
+		}
+	}
+}
+
+// ask has the lane's plan decide into d.
+func (q *question) ask(l *lane, d *Decision) {
+	for {
+		k := l.cur.Load()
+		switch {
+		case k.cold != nil:
+			if q.h.await(l, k) {
+				continue
+			}
+			q.unready(k, d)
+		case k.candidate != nil:
+			if q.both(k, d) {
+				continue
+			}
+		case q.one(k.active, d):
+			continue
+		}
+		return
+	}
+}
+
+// unready gives d the on_error of a binding whose instances are not there.
+func (q *question) unready(k *fork, d *Decision) {
+	d.abstain()
+	d.Module, d.Version = "", ""
+	if r := k.want[0]; r != nil {
+		q.h.faults[faultCold].Add(1)
+		d.Module, d.Version, d.Fault = r.Name, r.version, faultCold.String()
+		if r.binding.OnError == OnErrorDeny {
+			d.refuse()
+		}
+	}
+}
+
+// one has g (nil: native defaults) decide, or its on_error. again: it was swapped out meanwhile.
+func (q *question) one(g *generation, d *Decision) (again bool) {
+	if g == nil {
+		d.abstain()
+		d.Module, d.Version = "", ""
+		return false
+	}
+	ft, retired := g.run(q, d, yields)
+	if retired {
+		return true
+	}
+	if ft != faultNone {
+		q.h.faults[ft].Add(1)
+		g.fallback(q, d, ft)
+	}
+	q.by = g
+	if q.smp != nil {
+		q.h.decisions.add(q, g, ft, d.Clamped)
+	}
+	return false
+}
+
+// both has the binding decide that the plan says, the other one after it, and compares. A candidate's fault never
+// reaches a request: the active binding decides. The second decision is in line because the facts point into the
+// request's own buffers; it costs what the candidate would cost as the active one, at most its fuel, and it waits for
+// no instance. again: what decides was swapped out meanwhile.
+func (q *question) both(k *fork, d *Decision) (again bool) {
+	var other Decision
+	if mix(q.f.Key)%100 < k.percent {
+		ft, retired := k.candidate.run(q, d, yields)
+		if retired {
+			return true
+		}
+		if ft == faultNone {
+			q.by, d.Canary = k.candidate, true
+			if q.smp != nil {
+				q.h.decisions.add(q, k.candidate, ft, d.Clamped)
+			}
+			if q.aside(k, k.active, &other) {
+				q.compare(k, &other, d)
+			}
+			return false
+		}
+		q.h.faults[ft].Add(1)
+		k.tally.fault(ft)
+		return q.one(k.active, d)
+	}
+	if q.one(k.active, d) {
+		return true
+	}
+	if k.percent == 0 && q.aside(k, k.candidate, &other) {
+		q.compare(k, d, &other)
+	}
+	return false
+}
+
+// aside has g decide for comparison only; false: it did not.
+func (q *question) aside(k *fork, g *generation, d *Decision) bool {
+	if g == nil {
+		d.abstain()
+		d.Module, d.Version = "", ""
+		return true
+	}
+	quiet := *q
+	quiet.smp = nil
+	ft, retired := g.run(&quiet, d, 1)
+	switch {
+	case retired, ft == faultBusy:
+		k.tally.skipped.Add(1)
+		return false
+	case ft == faultNone:
+		return true
+	}
+	q.h.faults[ft].Add(1)
+	if g == k.active {
+		g.fallback(&quiet, d, ft)
+		return true
+	}
+	k.tally.fault(ft)
+	return false
+}
+
+// compare counts what would differ. An org's answers are compared by what they make of the operator's.
+func (q *question) compare(k *fork, active, candidate *Decision) {
+	a, c := active, candidate
+	if q.op != nil {
+		x, y := *q.op, *q.op
+		q.join(&x, active)
+		q.join(&y, candidate)
+		y.Clamped, y.Reason, y.Message = y.Tenant.Clamped, candidate.Reason, candidate.Message
+		x.Reason, x.Message = active.Reason, active.Message
+		a, c = &x, &y
+	}
+	q.h.count.compared.Add(1)
+	if k.tally.compare(q.f, a, c) {
+		q.h.count.changed.Add(1)
+	}
+}
+
+// effective makes f what is left after the operator's decision: what an org's module is told.
+func (h *Host) effective(f *Facts, d *Decision) {
+	qps, tpm := f.QPSLimit, f.TPMLimit
+	if d.Tier >= 0 && uint32(d.Tier) != f.Tier {
+		if h.o.TierLimits != nil {
+			qps, tpm = h.inTier(f, d.Tier)
+		}
+		f.Tier = uint32(d.Tier)
+		if d.Tier < len(h.o.Tiers) {
+			f.Attr[AttrTier] = h.o.Tiers[d.Tier]
+		}
+	}
+	for i := range d.Dims[:d.N] {
+		if x := &d.Dims[i]; x.Kind == abi.KindKey {
+			qps, tpm = scale(orLimit(x.QPS, qps), x.Multiplier), scale(orLimit(x.TPM, tpm), x.Multiplier)
+			break
+		}
+	}
+	f.QPSLimit, f.TPMLimit = scale(qps, d.QPS), scale(tpm, d.TPM)
+	if d.NoLimit {
+		f.QPSLimit, f.TPMLimit = 0, 0
+	}
+	f.QuotaLimit = llm.Micro(scale(int64(f.QuotaLimit), d.Quota))
+	if d.OutputCap > 0 {
+		f.OutputMax = min(f.OutputMax, d.OutputCap)
+	}
+}
+
+// inTier is a key's limits in another tier: its own stay, those of its tier change.
+func (h *Host) inTier(f *Facts, tier int) (qps, tpm int64) {
+	var oldQPS, oldTPM int64
+	if int64(f.Tier) < int64(len(h.o.Tiers)) {
+		oldQPS, oldTPM = h.o.TierLimits(int(f.Tier))
+	}
+	newQPS, newTPM := h.o.TierLimits(tier)
+	qps, tpm = f.QPSLimit, f.TPMLimit
+	if qps == oldQPS {
+		qps = newQPS
+	}
+	if tpm == oldTPM {
+		tpm = newTPM
+	}
+	return qps, tpm
+}
+
+func orLimit(own, configured int64) int64 {
+	if own > 0 {
+		return own
+	}
+	return configured
+}
+
+// scale is limit x permille / 1000, at least 1, saturating; 0 stays unlimited.
+func scale(limit int64, permille uint32) int64 {
+	if limit <= 0 || permille == unit {
+		return limit
+	}
+	hi, lo := bits.Mul64(uint64(limit), uint64(permille))
+	if hi >= unit {
+		return 1<<63 - 1
+	}
+	q, _ := bits.Div64(hi, lo, unit)
+	return int64(min(max(q, 1), 1<<63-1))
+}

@@ -1,0 +1,114 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+)
+
+// Bounds of the decision log.
+const (
+	defaultSample = 1000
+	queuedLogged  = 1024
+	maxLogged     = 64 << 10 // bytes of a line; longer ones are dropped
+)
+
+// decisionLog writes a sample of the decisions. A request in the sample pays for its line; every other one pays for
+// one look at its entropy.
+type decisionLog struct {
+	every       uint64
+	sink        func([]byte)
+	queue       chan []byte
+	lines, lost atomic.Uint64
+}
+
+func newDecisionLog(o DecisionLog) *decisionLog {
+	if o.Sink == nil {
+		return nil
+	}
+	if o.Sample <= 0 {
+		o.Sample = defaultSample
+	}
+	return &decisionLog{every: uint64(o.Sample), sink: o.Sink, queue: make(chan []byte, queuedLogged)}
+}
+
+// sample is a module's own answer, kept before the envelope touches it.
+type sample struct {
+	fuel       uint64
+	generation uint32
+	answer     Decision
+}
+
+// sample gives a request of the sample something to be noted in; nil: it is not in it.
+func (l *decisionLog) sample(f *Facts) *sample {
+	if l == nil || mix(f.Entropy)%l.every != 0 {
+		return nil
+	}
+	return new(sample)
+}
+
+func (s *sample) take(g *generation, in *instance, d *Decision) {
+	s.fuel, s.generation, s.answer = in.spent(), g.number, *d
+}
+
+// add queues the line of what g was just asked and answered.
+func (l *decisionLog) add(q *question, g *generation, ft fault, clamped bool) {
+	s := q.smp
+	if ft != faultNone {
+		s.answer.abstain()
+		s.answer.Fault = ft.String()
+	}
+	h := q.h
+	s.answer.Clamped = false
+	facts, err := MarshalFacts(q.f, h.o.Tiers, h.o.Labels)
+	if err != nil {
+		l.lost.Add(1)
+		return
+	}
+	decision, err := MarshalDecision(&s.answer, h.o.Tiers)
+	if err != nil {
+		l.lost.Add(1)
+		return
+	}
+	line, err := json.Marshal(Logged{Time: h.o.Clock.Wall().UTC().Format("2006-01-02T15:04:05.000Z07:00"), Owner: g.lane.owner.String(),
+		Module: g.Name, Version: g.version, Generation: g.number, Facts: facts, Decision: decision, Clamped: clamped,
+		Fault: s.answer.Fault, Fuel: s.fuel})
+	if err != nil || len(line) > maxLogged {
+		l.lost.Add(1)
+		return
+	}
+	select {
+	case l.queue <- append(line, '\n'):
+	default:
+		l.lost.Add(1)
+	}
+}
+
+// write hands the lines to the sink until life ends, and then what is queued. The host's Close waits for it.
+func (l *decisionLog) write(life context.Context) {
+	for {
+		select {
+		case line := <-l.queue:
+			l.sink(line)
+			l.lines.Add(1)
+			continue
+		default:
+		}
+		select {
+		case line := <-l.queue:
+			l.sink(line)
+			l.lines.Add(1)
+		case <-life.Done():
+			if len(l.queue) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (l *decisionLog) counts() (written, dropped uint64) {
+	if l == nil {
+		return 0, 0
+	}
+	return l.lines.Load(), l.lost.Load()
+}

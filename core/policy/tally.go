@@ -1,0 +1,281 @@
+package policy
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-gateway/weir/sdk/abi"
+)
+
+// The fields that are compared, by their bits in a difference.
+const (
+	fieldVerdict = iota
+	fieldNoBill
+	fieldNoLimit
+	fieldTier
+	fieldQPS
+	fieldTPM
+	fieldQuota
+	fieldBurst
+	fieldPrice
+	fieldOverdraft
+	fieldOutputCap
+	fieldStatus
+	fieldRetryAfter
+	fieldDims
+	fieldReason // from here on: an explanation, not a change
+	fieldMessage
+	nFields
+)
+
+const feltFields = 1<<fieldReason - 1
+
+// fieldNames are the fields' members in a decision's JSON.
+func fieldNames() [nFields]string {
+	return [nFields]string{"verdict", "no_bill", "no_limit", "tier", "qps_permille", "tpm_permille", "quota_permille",
+		"burst_permille", "price_permille", "overdraft_micro", "output_tokens_cap", "status", "retry_after_ms", "dims", "reason", "message"}
+}
+
+// nKinds is the number of kinds of dimensions; custom comes last.
+const nKinds = abi.KindModelChannel + 2
+
+func kindIndex(kind uint8) int { return min(int(kind), nKinds-1) }
+
+// difference is where two decisions differ: bits of fields, and bits of kinds of dimensions.
+type difference struct{ fields, kinds uint32 }
+
+// differ compares what two decisions do. What only a denial uses is compared only between denials.
+func differ(a, b *Decision) (x difference) {
+	note := func(differs bool, field int) {
+		if differs {
+			x.fields |= 1 << field
+		}
+	}
+	note(a.Verdict != b.Verdict, fieldVerdict)
+	note(a.NoBill != b.NoBill, fieldNoBill)
+	note(a.NoLimit != b.NoLimit, fieldNoLimit)
+	note(a.Tier != b.Tier, fieldTier)
+	note(a.QPS != b.QPS, fieldQPS)
+	note(a.TPM != b.TPM, fieldTPM)
+	note(a.Quota != b.Quota, fieldQuota)
+	note(a.Burst != b.Burst, fieldBurst)
+	note(a.Price != b.Price, fieldPrice)
+	note(a.Overdraft != b.Overdraft, fieldOverdraft)
+	note(a.OutputCap != b.OutputCap, fieldOutputCap)
+	if a.Verdict == Deny && b.Verdict == Deny {
+		note(a.Status != b.Status, fieldStatus)
+		note(a.RetryAfterMS != b.RetryAfterMS, fieldRetryAfter)
+	}
+	x.kinds = differingKinds(a, b)
+	note(x.kinds != 0 || a.Defaults != b.Defaults, fieldDims)
+	note(a.Reason != b.Reason, fieldReason)
+	note(a.Message != b.Message, fieldMessage)
+	return x
+}
+
+// differingKinds compares dimensions as sets: an entry that moved is no difference.
+func differingKinds(a, b *Decision) (kinds uint32) {
+	missing := func(from, in *Decision) {
+		for i := range from.Dims[:from.N] {
+			d := &from.Dims[i]
+			if i < in.N && in.Dims[i] == *d {
+				continue
+			}
+			if !slices.Contains(in.Dims[:in.N], *d) {
+				kinds |= 1 << kindIndex(d.Kind)
+			}
+		}
+	}
+	missing(a, b)
+	missing(b, a)
+	return kinds
+}
+
+// Bounds of what a tally keeps.
+const (
+	maxExamples = 10
+	maxReasons  = 32
+)
+
+// tally counts what a candidate would change. Safe for concurrent use; a lock is taken for an example, and for a
+// decision that gives a reason.
+type tally struct {
+	names             [2]string // of the active and the candidate
+	is                [2]*recipe
+	stage             Stage
+	sinceMS           int64
+	tiers, labels     []string
+	compared, changed atomic.Uint64
+	clamped, skipped  atomic.Uint64
+	fields            [nFields]atomic.Uint64
+	kinds             [nKinds]atomic.Uint64
+	faults            [nFaults]atomic.Uint64
+	shown             atomic.Uint32 // fields that examples show; all bits of those that are full
+	full              atomic.Bool
+
+	mu struct {
+		sync.Mutex
+		examples []shownExample
+		reasons  map[reason]uint64
+	}
+}
+
+type reason struct {
+	code uint16
+	text string
+}
+
+type shownExample struct {
+	Example
+	fields uint32
+}
+
+// begin gives k its tally: the old one while the same two bindings are compared at the same stage.
+func (k *fork) begin(h *Host, old *fork) {
+	k.tally = old.tally
+	if k.want[1] == nil {
+		return
+	}
+	if t := old.tally; t != nil && old.want[1] != nil && t.stage == k.plan.Stage && sameOrNone(t.is[0], k.want[0]) && t.is[1].same(k.want[1]) {
+		return
+	}
+	k.tally = &tally{is: k.want, stage: k.plan.Stage, sinceMS: h.o.Clock.Wall().UnixMilli(), tiers: h.o.Tiers, labels: h.o.Labels,
+		names: [2]string{k.want[0].title(), k.want[1].title()}}
+}
+
+func sameOrNone(a, b *recipe) bool { return a == nil && b == nil || a.same(b) }
+
+// title is name@version; empty for no recipe.
+func (r *recipe) title() string {
+	if r == nil {
+		return ""
+	}
+	return r.Name + "@" + r.version
+}
+
+func (t *tally) fault(ft fault) { t.faults[ft].Add(1) }
+
+// compare counts one request and says whether the candidate would change it.
+func (t *tally) compare(f *Facts, active, candidate *Decision) (changed bool) {
+	t.compared.Add(1)
+	if candidate.Clamped {
+		t.clamped.Add(1)
+	}
+	if candidate.Reason != 0 || candidate.Message != "" {
+		t.reason(candidate.Reason, candidate.Message)
+	}
+	x := differ(active, candidate)
+	if x.fields == 0 {
+		return false
+	}
+	for b := x.fields; b != 0; b &= b - 1 {
+		t.fields[bits.TrailingZeros32(b)].Add(1)
+	}
+	for b := x.kinds; b != 0; b &= b - 1 {
+		t.kinds[bits.TrailingZeros32(b)].Add(1)
+	}
+	if x.fields&feltFields == 0 {
+		return false
+	}
+	t.changed.Add(1)
+	if !t.full.Load() || x.fields&feltFields&^t.shown.Load() != 0 {
+		t.example(f, active, candidate, x.fields)
+	}
+	return true
+}
+
+func (t *tally) reason(code uint16, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.reasons == nil {
+		t.mu.reasons = map[reason]uint64{}
+	}
+	r := reason{code, text}
+	if n, known := t.mu.reasons[r]; known || len(t.mu.reasons) < maxReasons {
+		t.mu.reasons[r] = n + 1
+	}
+}
+
+// example keeps a request that differs: the first ones, and later one that differs in a field which none shows, in
+// the place of one of those that show the same as another.
+func (t *tally) example(f *Facts, active, candidate *Decision, fields uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := len(t.mu.examples)
+	if at == maxExamples {
+		if at = t.spareLocked(); at < 0 || fields&feltFields&^t.shown.Load() == 0 {
+			t.shown.Store(feltFields)
+			return
+		}
+	} else {
+		t.mu.examples = append(t.mu.examples, shownExample{})
+	}
+	e := shownExample{fields: fields, Example: Example{Fields: namesOf(fields)}}
+	e.Facts, _ = MarshalFacts(f, t.tiers, t.labels) // numbers and strings: always encodable, as are decisions
+	e.Active, _ = MarshalDecision(active, t.tiers)
+	e.Candidate, _ = MarshalDecision(candidate, t.tiers)
+	t.mu.examples[at] = e
+	t.shown.Store(t.shown.Load() | fields&feltFields)
+	t.full.Store(len(t.mu.examples) == maxExamples)
+}
+
+// spareLocked is the index of an example whose fields another one shows too; -1: there is none.
+func (t *tally) spareLocked() int {
+	for i := range t.mu.examples {
+		for j := range t.mu.examples[:i] {
+			if t.mu.examples[i].fields == t.mu.examples[j].fields {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+func namesOf(fields uint32) (out []string) {
+	for i, name := range fieldNames() {
+		if fields>>i&1 == 1 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// report reads the tally.
+func (t *tally) report() Report {
+	r := Report{Stage: t.stage, Active: t.names[0], Candidate: t.names[1], SinceMS: t.sinceMS, Compared: t.compared.Load(),
+		Changed: t.changed.Load(), Clamped: t.clamped.Load(), Skipped: t.skipped.Load(),
+		Fields: map[string]uint64{}, Kinds: map[string]uint64{}, Faults: map[string]uint64{}, Reasons: []ReasonCount{}, Examples: []Example{}}
+	put := func(m map[string]uint64, name string, n uint64) {
+		if n > 0 {
+			m[name] = n
+		}
+	}
+	for i, name := range fieldNames() {
+		put(r.Fields, name, t.fields[i].Load())
+	}
+	for i := range t.kinds {
+		kind := uint8(i)
+		if i == nKinds-1 {
+			kind = abi.KindCustom
+		}
+		put(r.Kinds, KindName(kind), t.kinds[i].Load())
+	}
+	for i := range t.faults {
+		put(r.Faults, fault(i).String(), t.faults[i].Load())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.mu.examples {
+		r.Examples = append(r.Examples, e.Example)
+	}
+	for why, n := range t.mu.reasons {
+		r.Reasons = append(r.Reasons, ReasonCount{why.code, why.text, n})
+	}
+	slices.SortFunc(r.Reasons, func(a, b ReasonCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+	})
+	return r
+}
