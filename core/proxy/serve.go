@@ -269,6 +269,8 @@ func (s *Server) forward(c *call, res limit.Reservation) error {
 		return c.attempts.explain(err)
 	}
 	if err := s.acknowledged(c, res.Seq()); err != nil {
+		resp.Cancel()
+		c.attempts.Refused(resp.Channel) // the client gets nothing of it, so it owes nothing
 		return err
 	}
 	switch {

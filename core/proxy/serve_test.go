@@ -350,6 +350,30 @@ func TestLedgerDown(t *testing.T) {
 	}
 }
 
+// A hold that the ledger did not acknowledge gives the client nothing, so nothing is owed, and the upstream is cut.
+func TestNothingIsOwedForAHoldThatWasNotAcknowledged(t *testing.T) {
+	r := newRig(t, limits(auth.Key{TPMLimit: 10_000}))
+	before, _ := r.limits.Balance(idUser)
+	r.journal.wait = func(e llm.Entry) error {
+		if e.Kind == llm.EntryReserve {
+			return errDown
+		}
+		return nil
+	}
+	for _, more := range []string{"", `,"stream":true`} {
+		r.post("/v1/chat/completions", chat("gpt-4o", more), "x-sim", "pace=50ms,out=400").want(t, 503).code(t, "overloaded")
+		if e := r.journal.last(t); e.Kind != llm.EntryVoid || e.Status != llm.StatusFailed || e.Cost != 0 || e.HTTPStatus != 503 {
+			t.Errorf("%+v", e)
+		}
+		use, err := r.limits.Inspect(t.Context(), limit.ID{Kind: limit.Key, Scope: idKey})
+		must(t, err)
+		if after, held := r.limits.Balance(idUser); after != before || held != 0 || use.TPM != 0 {
+			t.Errorf("charged %d, held %d, %d tokens", before-after, held, use.TPM)
+		}
+	}
+	eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream goes on")
+}
+
 // An upstream's own refusal of the request is passed on as it is, and costs nothing.
 func TestUpstream4xx(t *testing.T) {
 	r := newRig(t)
