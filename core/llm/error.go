@@ -16,7 +16,7 @@ const (
 	KindNotFound                 // unknown route, model or object; Code says which
 	KindPolicy                   // a policy said no; Status and RetryAfterMS are the policy's
 	KindUnavailable              // the ledger or a store the request needs is down
-	KindUpstream                 // every channel failed before a first byte
+	KindUpstream                 // every channel failed before a first byte, or cools down: RetryAfterMS is then set
 	KindTimeout                  // the upstream was too slow
 	KindRateLimited              // every channel is cooling down after an upstream 429; RetryAfterMS is computed
 	KindConflict                 // the object is not in a state that allows this

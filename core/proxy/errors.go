@@ -128,6 +128,8 @@ func (r *refusal) retry(e *llm.Error, jitter uint64) {
 	case llm.KindRateLimited:
 		r.retryAfterMS, r.hint = max(e.RetryAfterMS, 1), true
 		r.members = appendNumber(r.members, "retry_after_ms", r.retryAfterMS)
+	case llm.KindUpstream:
+		r.retryAfterMS, r.hint = e.RetryAfterMS, e.RetryAfterMS > 0
 	case llm.KindUnavailable:
 		r.retryAfterMS, r.hint = 500+int64(jitter%1501), true
 	}

@@ -1,9 +1,13 @@
 package proxy_test
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/upstream"
 )
 
 // second adds another key of the same user and gives its header.
@@ -29,5 +33,43 @@ func TestOneKeysStormDoesNotTakeTheChannelFromOthers(t *testing.T) {
 				r.post("/v1/chat/completions", chat("gpt-4o", ""), other...).want(t, 200)
 			}
 		})
+	}
+}
+
+// Whoever is told that an upstream broke is told which.
+func TestABrokenBodyNamesTheChannel(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 100 })
+	for sim, status := range map[string]int{"reset_after=1,out=400": 502, "hang_after=1,out=400": 504} {
+		p := r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", sim).want(t, status)
+		if f := p.fields(t); fmt.Sprint(f["attempted_channels"]) != "[openai-1]" {
+			t.Errorf("%s: %v", sim, f)
+		}
+		p = r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "reset_after=10,out=400").want(t, 200)
+		if ev := p.events(); !strings.Contains(ev[len(ev)-1], `"attempted_channels":["openai-1"]`) {
+			t.Errorf("the stream ends with %s", ev[len(ev)-1])
+		}
+	}
+}
+
+// When every channel cools down the client is told so, and for how long.
+func TestChannelsThatCoolDownSayForHowLong(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.catalog = func(c *catalog) { c.channels[0].BaseURL = "http://127.0.0.1:1" }
+		s.upstream = upstream.Options{Attempts: 1}
+	})
+	for range 3 {
+		p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 502)
+		if p.header.Get("Retry-After-Ms") != "" || fmt.Sprint(p.fields(t)["attempted_channels"]) != "[openai-1]" {
+			t.Errorf("%v %s", p.header, p.body)
+		}
+	}
+	p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 502)
+	f := p.code(t, "upstream_unavailable")
+	ms, err := strconv.Atoi(p.header.Get("Retry-After-Ms"))
+	if err != nil || ms < 1 || ms > 1000 || p.header.Get("Retry-After") != "1" {
+		t.Errorf("%v", p.header)
+	}
+	if m := fmt.Sprint(f["message"]); !strings.Contains(m, "cools down") || !strings.Contains(m, strconv.Itoa(ms)+" ms") || fmt.Sprint(f["attempted_channels"]) != "[]" {
+		t.Errorf("%v", f)
 	}
 }

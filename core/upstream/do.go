@@ -149,7 +149,8 @@ func (c *Client) follow(cat *Catalog) {
 
 // Do runs up to Options.Attempts attempts over the model's channels, in order of priority, weight and health, and
 // returns the first answer that is to be relayed: a success, or a 4xx caused by the request itself. Otherwise a
-// *llm.Error (KindUpstream, KindTimeout, KindRateLimited with a wait, KindNotFound for no channel). When ctx ends, the
+// *llm.Error (KindUpstream, with a wait when all cool down; KindTimeout; KindRateLimited with a wait; KindNotFound for no
+// channel). When ctx ends, the
 // connection is cut at once, in any phase until Response.Close, and ctx.Err() is returned; that never counts as a
 // channel's failure. ctx should be one of package context's own types: others cost a goroutine per call.
 func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) (*Response, error) {
@@ -233,6 +234,7 @@ type doing struct {
 	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
 	limited  bool          // a channel is rate limited
 	wait     time.Duration // the shortest wait of a limited channel
+	cools    time.Duration // the shortest wait of a channel that cools down after failures; 0: none does
 	timeouts int           // attempts that ended so
 	last     error         // for the log
 }
@@ -306,6 +308,9 @@ func (d *doing) admit(ch *Channel) bool {
 		d.noteLimited(wait)
 	} else {
 		d.last = fmt.Errorf("channel %q cools down after failures for %d ms", ch.Name, ceilMS(wait))
+		if wait = max(wait, time.Millisecond); d.cools == 0 || wait < d.cools {
+			d.cools = wait
+		}
 	}
 	return false
 }
@@ -463,10 +468,14 @@ func (d *doing) failure() error {
 		return &llm.Error{Kind: llm.KindTimeout, Code: "upstream_timeout", Err: d.last, Fields: map[string]any{"attempted_channels": attempted},
 			Message: fmt.Sprintf("no channel of model %q answered in time", name)}
 	}
-	message := fmt.Sprintf("no channel of model %q could answer", name)
-	if d.route.channels == 0 {
-		message = fmt.Sprintf("every channel of model %q is disabled", name)
+	e := &llm.Error{Kind: llm.KindUpstream, Code: "upstream_unavailable", Err: d.last, Fields: map[string]any{"attempted_channels": attempted},
+		Message: fmt.Sprintf("no channel of model %q could answer", name)}
+	switch {
+	case d.route.channels == 0:
+		e.Message = fmt.Sprintf("every channel of model %q is disabled", name)
+	case len(attempted) == 0 && d.cools > 0:
+		e.RetryAfterMS = ceilMS(d.cools)
+		e.Message = fmt.Sprintf("every channel of model %q cools down after failures; try again in %d ms", name, e.RetryAfterMS)
 	}
-	return &llm.Error{Kind: llm.KindUpstream, Code: "upstream_unavailable", Err: d.last, Message: message,
-		Fields: map[string]any{"attempted_channels": attempted}}
+	return e
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -157,7 +158,7 @@ func (r *Response) heed() {
 
 // fail ends the answer badly: the connection is closed. A cut takes precedence over whatever it looked like.
 func (r *Response) fail(e *llm.Error, cause error) {
-	e.Err = cause
+	e.Err, e.Fields = cause, map[string]any{"attempted_channels": slices.Clone(r.Attempted)}
 	if e.Kind == llm.KindUpstream {
 		e.Code = "upstream_unavailable"
 	}
