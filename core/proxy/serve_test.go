@@ -476,11 +476,26 @@ func TestS13Paths(t *testing.T) {
 	if r.sim.Stats().Requests != 1 {
 		t.Error("something got through")
 	}
-	p := r.get("/v1/chat/completions").want(t, 405)
-	if p.header.Get("Allow") != "POST" {
-		t.Errorf("%v", p.header)
+}
+
+// Another method on a known path is no route either, and the answer says which method it takes.
+func TestAnotherMethodIs404InTheDialect(t *testing.T) {
+	r := newRig(t)
+	for path, takes := range map[string]string{"/v1/chat/completions": "POST", "/v1/messages": "POST"} {
+		f := r.get(path).want(t, 404).code(t, "route_not_found")
+		if m, _ := f["message"].(string); f["type"] != "not_found_error" || !strings.HasSuffix(m, "it takes "+takes) {
+			t.Errorf("%v", f)
+		}
 	}
-	r.post("/v1/models", "{}").want(t, 405)
+	for _, path := range []string{"/v1/models", "/v1/models/gpt-4o", "/v1/key", "/healthz"} {
+		f := r.post(path, "{}").want(t, 404).code(t, "route_not_found")
+		if m, _ := f["message"].(string); !strings.Contains(m, "GET") {
+			t.Errorf("%v", f)
+		}
+	}
+	if raw := r.raw("DELETE /v1/messages HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(raw, "HTTP/1.1 404 ") || !strings.Contains(raw, `"type":"error"`) {
+		t.Errorf("%s", raw)
+	}
 }
 
 // S14: one stated answer for each body that could be read in two ways.

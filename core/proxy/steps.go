@@ -30,14 +30,9 @@ func (s *Server) dispatch(c *call) error {
 	}
 	switch {
 	case r == routeNone:
-		e := llm.Errorf(llm.KindNotFound, "no route %.128q", h.RequestURI())
-		e.Code = "route_not_found"
-		return e
+		return noRoute("no route %.128q", h.RequestURI())
 	case !r.allows(h):
-		c.ctx.Response.Header.Set("Allow", r.allow())
-		e := llm.Errorf(llm.KindInvalid, "%s takes %s", c.ctx.Path(), r.allow())
-		e.Status, e.Code = 405, "method_not_allowed"
-		return e
+		return noRoute("no route %s %s; it takes %s", h.Method(), c.ctx.Path(), r.allow())
 	}
 	if _, ok := r.endpoint(); ok {
 		if err := bodyHeaders(h); err != nil {
@@ -47,6 +42,12 @@ func (s *Server) dispatch(c *call) error {
 		return s.walk(c)
 	}
 	return s.own(c, rest)
+}
+
+func noRoute(format string, args ...any) *llm.Error {
+	e := llm.Errorf(llm.KindNotFound, format, args...)
+	e.Code = "route_not_found"
+	return e
 }
 
 func (c *call) endpoint() llm.Endpoint { return llm.Endpoint(c.route) }
