@@ -301,6 +301,24 @@ func TestWatchHalfCloseAndPipelining(t *testing.T) {
 	r.idle()
 }
 
+// A client that closes its half is gone: it reads an end and no answer.
+func TestAHalfClosedClientIsToldNothing(t *testing.T) {
+	r := newRig(t)
+	body := chat("gpt-4o", "")
+	c, err := net.Dial("tcp", r.addr)
+	must(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = io.WriteString(c, r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\nx-sim: latency=60s\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body))
+	must(t, err)
+	eventually(t, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
+	must(t, c.(*net.TCPConn).CloseWrite())
+	must(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	if b, err := io.ReadAll(c); len(b) > 0 || err != nil {
+		t.Errorf("read %q, %v", b, err)
+	}
+	r.idle()
+}
+
 // Pipelined requests are answered in order, none lost to the watcher's peeking.
 func TestPipelining(t *testing.T) {
 	r := newRig(t)
