@@ -143,7 +143,7 @@ func randomFacts(n int) []policy.Facts {
 			Input: llm.Tokens(r.IntN(10_000)), OutputMax: llm.Tokens(r.IntN(8_000)), Choices: uint32(1 + r.IntN(4)), BodyBytes: r.Uint32(),
 			Key: uint64(wide()), User: uint64(wide()), Org: uint64(wide()), QPSLimit: count(), QPSCurrent: count(), TPMLimit: count(),
 			TPMCurrent: count(), ConcurrencyLimit: count(), ConcurrencyCurrent: count(), QuotaLimit: llm.Micro(wide()),
-			BalanceAvailable: llm.Micro(wide()>>2) - 1<<60, EstimatedCost: llm.Micro(r.IntN(1_000_000)), MinuteOfWeek: uint32(r.IntN(7 * 1440)),
+			BalanceAvailable: llm.Micro(wide()>>2) * llm.Micro(1-2*r.IntN(2)), EstimatedCost: llm.Micro(r.IntN(1_000_000)), MinuteOfWeek: uint32(r.IntN(7 * 1440)),
 			DayOfMonth: uint16(1 + r.IntN(int(days))), DaysInMonth: days, Tier: uint32(r.IntN(3)),
 		}
 		f.QuotaUsed = f.QuotaLimit / 1000 * llm.Micro(r.IntN(2_000))

@@ -14,7 +14,11 @@ pub struct Config {
 impl Config {
     pub(crate) fn new(text: &'static [u8]) -> Config {
         let root = Json(text);
-        Config { tiers: root.get("tiers"), labels: root.get("labels"), params: root.get("params") }
+        Config {
+            tiers: root.get("tiers"),
+            labels: root.get("labels"),
+            params: root.get("params"),
+        }
     }
 
     /// Index of the tier of that name.
@@ -140,7 +144,10 @@ impl Iterator for Elements {
 }
 
 fn blank(s: &'static [u8]) -> &'static [u8] {
-    let n = s.iter().take_while(|c| matches!(c, b' ' | b'\n' | b'\r' | b'\t')).count();
+    let n = s
+        .iter()
+        .take_while(|c| matches!(c, b' ' | b'\n' | b'\r' | b'\t'))
+        .count();
     &s[n..]
 }
 
@@ -207,10 +214,21 @@ impl Iterator for Chars {
                 self.escape()
             }
             Some(_) => {
-                let len = self.0.iter().skip(1).take_while(|c| **c & 0xc0 == 0x80).count() + 1;
+                let len = self
+                    .0
+                    .iter()
+                    .skip(1)
+                    .take_while(|c| **c & 0xc0 == 0x80)
+                    .count()
+                    + 1;
                 let (c, after) = self.0.split_at(len);
                 self.0 = after;
-                Some(core::str::from_utf8(c).ok().and_then(|s| s.chars().next()).unwrap_or('\u{fffd}'))
+                Some(
+                    core::str::from_utf8(c)
+                        .ok()
+                        .and_then(|s| s.chars().next())
+                        .unwrap_or('\u{fffd}'),
+                )
             }
         }
     }
@@ -238,7 +256,8 @@ impl Chars {
             let low = ahead.hex4();
             if (0xdc00..0xe000).contains(&low) {
                 self.0 = ahead.0;
-                return char::from_u32(0x10000 + ((high & 0x3ff) << 10) + (low & 0x3ff)).unwrap_or('\u{fffd}');
+                return char::from_u32(0x10000 + ((high & 0x3ff) << 10) + (low & 0x3ff))
+                    .unwrap_or('\u{fffd}');
             }
         }
         char::from_u32(high).unwrap_or('\u{fffd}')
@@ -248,6 +267,8 @@ impl Chars {
         let n = self.0.len().min(4);
         let (digits, after) = self.0.split_at(n);
         self.0 = after;
-        digits.iter().fold(0, |v, c| v << 4 | (*c as char).to_digit(16).unwrap_or(0))
+        digits
+            .iter()
+            .fold(0, |v, c| v << 4 | (*c as char).to_digit(16).unwrap_or(0))
     }
 }

@@ -11,8 +11,8 @@ pub struct Dimension {
     kind: u8,
     flags: u8,
     tier_plus_1: u16,
-    pub qps_limit: u32,  // requests per second; 0: as configured for this dimension
-    pub tpm_limit: u32,  // tokens per minute; 0: as configured
+    pub qps_limit: u32, // requests per second; 0: as configured for this dimension
+    pub tpm_limit: u32, // tokens per minute; 0: as configured
     pub multiplier: u32, // of both limits
     pub burst: u32,
     value_off: u32,
@@ -52,7 +52,9 @@ const _: () = assert!(core::mem::size_of::<Dimension>() == DIM_SIZE as usize);
 impl Decision {
     /// Clears the answer of the call before; the SDK does it before each call.
     pub fn reset(&mut self) {
-        unsafe { core::ptr::write_bytes(self as *mut Decision as *mut u64, 0, RESP_DIMS as usize / 8) };
+        unsafe {
+            core::ptr::write_bytes(self as *mut Decision as *mut u64, 0, RESP_DIMS as usize / 8)
+        };
         self.major = MAJOR as u16;
     }
 

@@ -56,7 +56,9 @@ impl Facts {
         }
         let from = (off - REQ_STRINGS) as usize;
         // The host sends UTF-8, whole or empty.
-        unsafe { core::str::from_utf8_unchecked(self.strings.get_unchecked(from..from + len as usize)) }
+        unsafe {
+            core::str::from_utf8_unchecked(self.strings.get_unchecked(from..from + len as usize))
+        }
     }
 }
 

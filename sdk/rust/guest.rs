@@ -8,8 +8,10 @@ struct Buffer<const N: usize>(UnsafeCell<[u8; N]>);
 
 unsafe impl<const N: usize> Sync for Buffer<N> {}
 
-static REQUEST: Buffer<{ abi::REQUEST_SIZE as usize }> = Buffer(UnsafeCell::new([0; abi::REQUEST_SIZE as usize]));
-static RESPONSE: Buffer<{ abi::RESPONSE_SIZE as usize }> = Buffer(UnsafeCell::new([0; abi::RESPONSE_SIZE as usize]));
+static REQUEST: Buffer<{ abi::REQUEST_SIZE as usize }> =
+    Buffer(UnsafeCell::new([0; abi::REQUEST_SIZE as usize]));
+static RESPONSE: Buffer<{ abi::RESPONSE_SIZE as usize }> =
+    Buffer(UnsafeCell::new([0; abi::RESPONSE_SIZE as usize]));
 
 pub fn request() -> usize {
     REQUEST.0.get() as usize
@@ -30,7 +32,8 @@ impl<P: Policy> Slot<P> {
     }
 
     pub fn configure(&self, len: u32) -> u32 {
-        let text = unsafe { core::slice::from_raw_parts(PARAMS.0.get() as *const u8, len as usize) };
+        let text =
+            unsafe { core::slice::from_raw_parts(PARAMS.0.get() as *const u8, len as usize) };
         match P::configure(&Config::new(text)) {
             Ok(policy) => {
                 unsafe { *self.0.get() = Some(policy) };
@@ -76,7 +79,8 @@ fn allocate(size: usize) -> usize {
     }
     const PAGE: usize = 64 << 10;
     if TOP.0.get() == 0 {
-        TOP.0.set((unsafe { &__heap_base as *const u8 as usize } + 15) & !15);
+        TOP.0
+            .set((unsafe { &__heap_base as *const u8 as usize } + 15) & !15);
     }
     let from = TOP.0.get();
     let to = match from.checked_add(size) {

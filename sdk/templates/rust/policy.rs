@@ -27,7 +27,11 @@ impl Policy for Teams {
         decision.pick(KIND_KEY);
         decision.pick(KIND_MODEL);
         decision.pick(KIND_GLOBAL);
-        decision.pick(KIND_CUSTOM).text("team:").text(name).qps_limit = self.team_qps;
+        decision
+            .pick(KIND_CUSTOM)
+            .text("team:")
+            .text(name)
+            .qps_limit = self.team_qps;
         let minute = facts.minute_of_week % 1440;
         if minute < 6 * 60 || minute >= 22 * 60 {
             decision.qps_multiplier = self.night_permille;

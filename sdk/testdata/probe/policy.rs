@@ -13,11 +13,25 @@ impl Policy for Probe {
         if p.absent() {
             return Ok(Probe);
         }
-        refuse(1, p.get("text").string("") == "a\"b\\c/\u{8}\u{c}\n\r\té😀\u{1}")?;
+        refuse(
+            1,
+            p.get("text").string("") == "a\"b\\c/\u{8}\u{c}\n\r\té😀\u{1}",
+        )?;
         refuse(2, p.get("number").integer(0) == -1234567890123)?;
-        refuse(3, p.get("fraction").integer(7) == 7 && p.get("big").integer(8) == 8 && p.get("text").integer(9) == 9)?;
-        refuse(4, p.get("yes").bool(false) && !p.get("no").bool(true) && p.get("none").bool(true))?;
-        refuse(5, p.get("none").absent() && p.get("missing").absent() && !p.get("no").absent())?;
+        refuse(
+            3,
+            p.get("fraction").integer(7) == 7
+                && p.get("big").integer(8) == 8
+                && p.get("text").integer(9) == 9,
+        )?;
+        refuse(
+            4,
+            p.get("yes").bool(false) && !p.get("no").bool(true) && p.get("none").bool(true),
+        )?;
+        refuse(
+            5,
+            p.get("none").absent() && p.get("missing").absent() && !p.get("no").absent(),
+        )?;
         let list = slice(4, p.get("missing"));
         let mut n = 0;
         for e in p.get("list").elements() {
@@ -25,9 +39,22 @@ impl Policy for Probe {
             n += 1;
         }
         refuse(6, n == 3 && list[0].integer(0) == 1)?;
-        refuse(6, list[1].get("deep").elements().nth(1).map(|e| e.string("")) == Some("}]"))?;
-        refuse(7, list[2].elements().count() == 0 && p.get("empty").get("x").string("fallback") == "fallback")?;
-        refuse(8, config.tier("b") == Some(1) && config.tier("c") == None && config.label("y") == Some(9) && config.label("z") == None)?;
+        refuse(
+            6,
+            list[1].get("deep").elements().nth(1).map(|e| e.string("")) == Some("}]"),
+        )?;
+        refuse(
+            7,
+            list[2].elements().count() == 0
+                && p.get("empty").get("x").string("fallback") == "fallback",
+        )?;
+        refuse(
+            8,
+            config.tier("b") == Some(1)
+                && config.tier("c") == None
+                && config.label("y") == Some(9)
+                && config.label("z") == None,
+        )?;
         Ok(Probe)
     }
 
@@ -67,20 +94,36 @@ fn compare(a: &str) -> u32 {
         on(a),
         a.is_empty(),
     ];
-    bits.iter().enumerate().fold(1 << 8, |all, (i, bit)| all | (*bit as u32) << i)
+    bits.iter()
+        .enumerate()
+        .fold(1 << 8, |all, (i, bit)| all | (*bit as u32) << i)
 }
 
 fn numbers(f: &Facts) -> u32 {
     let checks = [
         f.now_ms == 1_700_000_000_000 && f.entropy == 0xfedcba9876543210,
-        f.has(FLAG_STREAM) && !f.has(FLAG_IMAGES) && f.endpoint == 5 && f.input_tokens == 11 && f.output_tokens_max == 12,
-        f.choices == 13 && f.body_bytes == 14 && f.key_id == 15 && f.user_id == 16 && f.org_id == 17,
+        f.has(FLAG_STREAM)
+            && !f.has(FLAG_IMAGES)
+            && f.endpoint == 5
+            && f.input_tokens == 11
+            && f.output_tokens_max == 12,
+        f.choices == 13
+            && f.body_bytes == 14
+            && f.key_id == 15
+            && f.user_id == 16
+            && f.org_id == 17,
         f.qps_limit == 18 && f.qps_current == 19 && f.tpm_limit == 20 && f.tpm_current == 21,
-        f.concurrency_limit == 22 && f.concurrency_current == 23 && f.quota_limit == 24 && f.quota_used == 25,
+        f.concurrency_limit == 22
+            && f.concurrency_current == 23
+            && f.quota_limit == 24
+            && f.quota_used == 25,
         f.balance_available == -26 && f.estimated_cost == 27 && f.minute_of_week == 28,
         f.day_of_month == 29 && f.days_in_month == 30 && f.tier == 31 && f.generation == 32,
     ];
-    checks.iter().position(|ok| !ok).map_or(DECIDED, |i| i as u32 + 2)
+    checks
+        .iter()
+        .position(|ok| !ok)
+        .map_or(DECIDED, |i| i as u32 + 2)
 }
 
 fn everything(facts: &Facts, d: &mut Decision) {
@@ -98,7 +141,13 @@ fn everything(facts: &Facts, d: &mut Decision) {
     let mut end = d.pick(KIND_END_USER).skip_if_absent().shadow();
     end.qps_limit = 5;
     end.tpm_limit = 6;
-    let mut team = d.pick(KIND_CUSTOM).count_only().tier(0).text("team:").text(facts.attr(ATTR_KEY_NAME)).text("/ü");
+    let mut team = d
+        .pick(KIND_CUSTOM)
+        .count_only()
+        .tier(0)
+        .text("team:")
+        .text(facts.attr(ATTR_KEY_NAME))
+        .text("/ü");
     team.multiplier = 7;
     team.burst = 8;
     team.cost_multiplier = 9;

@@ -31,10 +31,15 @@ impl Policy for Same {
         let night = p.get("night");
         let users = p.get("blocked");
         let blocked = slice(users.elements().count(), "");
-        blocked.iter_mut().zip(users.elements()).for_each(|(to, e)| *to = e.string(""));
+        blocked
+            .iter_mut()
+            .zip(users.elements())
+            .for_each(|(to, e)| *to = e.string(""));
         let costs = p.get("models");
         let models = slice(costs.elements().count(), ("", 0));
-        models.iter_mut().zip(costs.elements()).for_each(|(to, e)| *to = (e.get("prefix").string(""), number(e, "cost_permille", 1000)));
+        models.iter_mut().zip(costs.elements()).for_each(|(to, e)| {
+            *to = (e.get("prefix").string(""), number(e, "cost_permille", 1000))
+        });
         Ok(Same {
             pro: config.tier("pro"),
             enterprise: config.tier("enterprise"),
@@ -95,7 +100,11 @@ impl Same {
     }
 
     fn by_month(&self, f: &Facts, d: &mut Decision, soft: bool) {
-        let share = if f.quota_limit > 0 { f.quota_used / (f.quota_limit / 1000).max(1) } else { -1 };
+        let share = if f.quota_limit > 0 {
+            f.quota_used / (f.quota_limit / 1000).max(1)
+        } else {
+            -1
+        };
         if share >= self.soft_share {
             if soft {
                 d.quota_multiplier = 1100;
@@ -117,7 +126,11 @@ impl Same {
         let hour = f.minute_of_week % 1440 / 60;
         let weekend = f.minute_of_week / 1440 >= 5;
         let (from, to) = self.night;
-        let night = if from <= to { hour >= from && hour < to } else { hour >= from || hour < to };
+        let night = if from <= to {
+            hour >= from && hour < to
+        } else {
+            hour >= from || hour < to
+        };
         if night {
             d.qps_multiplier = self.night_qps;
         }
@@ -181,9 +194,18 @@ impl Same {
             d.pick(KIND_CUSTOM).text("team:").text(team).qps_limit = self.team_qps;
         }
         if region.ends_with("-eu") {
-            d.pick(KIND_CUSTOM).count_only().text("eu/").text(region).text("/").text(f.attr(ATTR_MODEL));
+            d.pick(KIND_CUSTOM)
+                .count_only()
+                .text("eu/")
+                .text(region)
+                .text("/")
+                .text(f.attr(ATTR_MODEL));
         }
-        d.pick(if f.endpoint == ENDPOINT_MESSAGES { KIND_CHANNEL } else { KIND_MODEL_CHANNEL });
+        d.pick(if f.endpoint == ENDPOINT_MESSAGES {
+            KIND_CHANNEL
+        } else {
+            KIND_MODEL_CHANNEL
+        });
     }
 }
 
