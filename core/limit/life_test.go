@@ -77,3 +77,15 @@ func TestTheLeakNetWaitsForNobody(t *testing.T) {
 		t.Fatal("settled twice")
 	}
 }
+
+// A first byte does not come after the last.
+func TestTheFirstByteIsNotLaterThanTheEnd(t *testing.T) {
+	r := newRig(t, Options{})
+	res := r.admit(claim(1, dim(keyID(3), Limits{})))
+	res.Sent("up")
+	res.Answered(200)
+	res.Commit(llm.Usage{InputTokens: 1}, true)
+	if e := r.journal.last(t); e.FirstMS != 1 || e.LatencyMS != 1 {
+		t.Fatalf("first byte after %d ms, all after %d ms", e.FirstMS, e.LatencyMS)
+	}
+}

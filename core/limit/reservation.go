@@ -318,7 +318,8 @@ func (m *Memory) resolve(h *hold, now time.Duration, s *Settlement, estimated bo
 	e.Status, e.Usage, e.Cost, e.Estimated = s.Status, s.Usage, s.Cost, estimated
 	e.Channel, e.HTTPStatus, e.LatencyMS = h.channel, int32(h.progress.status), h.sinceMS(now)
 	if h.firstByte > 0 {
-		e.FirstMS = max(h.sinceMS(h.firstByte), 1)
+		e.FirstMS = max(h.sinceMS(h.firstByte), 1) // 0 would mean none
+		e.LatencyMS = max(e.LatencyMS, e.FirstMS)
 	}
 	seq, err := m.journal.Append(e)
 	if err != nil {
