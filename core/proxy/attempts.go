@@ -62,12 +62,12 @@ func (a *attempts) dims(dims *[2]limit.Dim, ch *upstream.Channel) (n int) {
 	c := a.call
 	base := limit.Limits{QPS: ch.QPSLimit, TPM: ch.TPMLimit, Concurrency: ch.ConcurrencyLimit}
 	if a.channel || base != (limit.Limits{}) {
-		dims[n] = shape(limit.ID{Kind: limit.Channel, Scope: ch.ID}, base, c.snap, a.wish(0, a.channel), multipliers{})
+		dims[n] = c.shape(limit.ID{Kind: limit.Channel, Scope: ch.ID}, base, a.wish(0, a.channel), multipliers{})
 		n++
 	}
 	base = c.snap.Defaults[limit.ModelChannel]
 	if a.model || base != (limit.Limits{}) {
-		dims[n] = shape(limit.ID{Kind: limit.ModelChannel, Scope: ch.ID, Name: c.model.Name}, base, c.snap, a.wish(1, a.model), multipliers{})
+		dims[n] = c.shape(limit.ID{Kind: limit.ModelChannel, Scope: ch.ID, Name: c.model.Name}, base, a.wish(1, a.model), multipliers{})
 		n++
 	}
 	return n

@@ -134,13 +134,15 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 	}
 	cl.Money.Label, cl.Money.ResetsAt = auth.Month(c.now, zone(who))
 	cl.N, cl.Shadowed = 0, cl.Shadowed[:0]
-	if d.N == 0 {
-		c.addDefaultDims()
-		return cl
+	if d.N == 0 || d.Defaults {
+		for _, k := range c.snap.Dimensions {
+			c.addKind(k)
+		}
 	}
-	for i := range min(d.N, len(d.Dims)) {
+	for i := range min(max(d.N, 0), len(d.Dims)) {
 		c.addDim(&d.Dims[i])
 	}
+	c.addOwners()
 	return cl
 }
 
@@ -158,20 +160,26 @@ func moneyFor(who *auth.Caller, d *policy.Decision, price llm.Price) limit.Money
 	return m
 }
 
-// addDefaultDims adds the configured dimensions, and the user and the org where they have limits of their own: a limit
-// that an operator sets must hold without a second setting.
-func (c *call) addDefaultDims() {
-	add := func(k limit.Kind) { c.addDim(&policy.Dimension{Kind: uint8(k), Tier: noTier, SkipAbsent: true}) }
-	for _, k := range c.snap.Dimensions {
-		add(k)
-	}
+// addOwners adds the user and the org where they have limits of their own and nothing tests them yet: a limit that an
+// operator sets on them holds without a second setting, and whatever dimensions a policy picks.
+func (c *call) addOwners() {
 	user, org := &c.caller.User, &c.caller.Org
-	if (user.QPSLimit != 0 || user.TPMLimit != 0) && !slices.Contains(c.snap.Dimensions, limit.User) {
-		add(limit.User)
+	if (user.QPSLimit != 0 || user.TPMLimit != 0) && !c.tests(limit.User) {
+		c.addKind(limit.User)
 	}
-	if (org.QPSLimit != 0 || org.TPMLimit != 0) && !slices.Contains(c.snap.Dimensions, limit.Org) {
-		add(limit.Org)
+	if (org.QPSLimit != 0 || org.TPMLimit != 0) && !c.tests(limit.Org) {
+		c.addKind(limit.Org)
 	}
+}
+
+// tests tells whether a dimension of a kind is in the claim and can refuse.
+func (c *call) tests(k limit.Kind) bool {
+	return slices.ContainsFunc(c.claim.Dims[:c.claim.N], func(d limit.Dim) bool { return d.ID.Kind == k && !d.CountOnly && !d.Shadow })
+}
+
+// addKind adds a dimension as it is configured.
+func (c *call) addKind(k limit.Kind) {
+	c.addDim(&policy.Dimension{Kind: uint8(k), Tier: noTier, SkipAbsent: true})
 }
 
 // addDim adds one dimension to the claim, or keeps it for the attempts when it is a channel's.
@@ -189,7 +197,7 @@ func (c *call) addDim(p *policy.Dimension) {
 	if d := &c.decision; kind == limit.Key {
 		more = multipliers{qps: d.QPS, tpm: d.TPM, burst: d.Burst}
 	}
-	c.claim.Dims[c.claim.N] = shape(id, c.snap.configured(kind, c.caller, c.model, c.tier), c.snap, p, more)
+	c.claim.Dims[c.claim.N] = c.shape(id, c.snap.configured(kind, c.caller, c.model, c.tier), p, more)
 	c.claim.N++
 }
 
@@ -198,11 +206,14 @@ type multipliers struct{ qps, tpm, burst uint32 }
 
 // shape turns configured limits and a policy's wishes about one dimension into what is tested. However the wishes are
 // put together, the result stays within the envelope of what is configured. Concurrency is never multiplied.
-func shape(id limit.ID, configured limit.Limits, snap *Snapshot, p *policy.Dimension, more multipliers) limit.Dim {
+func (c *call) shape(id limit.ID, configured limit.Limits, p *policy.Dimension, more multipliers) limit.Dim {
 	if p.Tier >= 0 {
-		configured = orLimits(snap.tierLimits(p.Tier), configured)
+		configured = orLimits(c.snap.tierLimits(p.Tier), configured)
 	}
-	asked, env := configured, &snap.Envelope
+	asked, env := configured, &c.snap.Envelope
+	if c.decision.Envelope != nil { // a tier may have its own
+		env = c.decision.Envelope
+	}
 	asked.QPS, asked.TPM = or(p.QPS, asked.QPS), or(p.TPM, asked.TPM)
 	return limit.Dim{
 		ID: id, Base: limit.Limits{QPS: env.Limit(configured.QPS, asked.QPS), TPM: env.Limit(configured.TPM, asked.TPM), Concurrency: asked.Concurrency},

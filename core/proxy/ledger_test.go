@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,75 @@ func TestUserAndOrgLimits(t *testing.T) {
 		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
 	}
 	if f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).fields(t); f["dimension"] != "org" {
+		t.Errorf("%v", f)
+	}
+}
+
+// They hold whatever dimensions a policy picks, unless it tests them itself.
+func TestUserAndOrgLimitsHoldWhateverAPolicyPicks(t *testing.T) {
+	key := policy.Dimension{Kind: uint8(limit.Key), Tier: -1}
+	user := policy.Dimension{Kind: uint8(limit.User), Tier: -1}
+	counted, shadowed, doubled := user, user, user
+	counted.CountOnly, shadowed.Shadow, doubled.Multiplier = true, true, 2000
+	for _, x := range []struct {
+		name  string
+		dims  []policy.Dimension
+		limit float64
+	}{
+		{"others", []policy.Dimension{key}, 2},
+		{"itself", []policy.Dimension{key, user}, 2},
+		{"itself, counted only", []policy.Dimension{counted}, 2},
+		{"itself, as a shadow", []policy.Dimension{shadowed}, 2},
+		{"itself, doubled", []policy.Dimension{doubled}, 4},
+	} {
+		for _, dimension := range []string{"user", "org"} {
+			r := newRig(t, func(s *setup) {
+				s.settings.Envelope = policy.Envelope{MaxMultiplier: 2000}
+				s.user.QPSLimit = 2
+			})
+			dims := slices.Clone(x.dims)
+			if dimension == "org" {
+				r.dir.SetUser(auth.User{ID: idUser, OrgID: idOrg})
+				r.dir.SetOrg(auth.Org{ID: idOrg, QPSLimit: 2})
+				for i := range dims {
+					if limit.Kind(dims[i].Kind) == limit.User {
+						dims[i].Kind = uint8(limit.Org)
+					}
+				}
+			}
+			r.policy.decide = func(_ *policy.Facts, d *policy.Decision) { d.N = copy(d.Dims[:], dims) }
+			for range int(x.limit) {
+				r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+			}
+			f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).fields(t)
+			if f["dimension"] != dimension || f["limit"] != x.limit {
+				t.Errorf("%s, %s: %v", dimension, x.name, f)
+			}
+		}
+	}
+}
+
+// A module of a tenant adds to the default dimensions; the envelope that bounded the decision clamps its limits.
+func TestDefaultsStayBesideWhatATenantAdds(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 1}))
+	env := policy.Envelope{MaxMultiplier: 3000}
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) {
+		d.Defaults, d.Envelope, d.N = true, &env, 1
+		d.Dims[0] = policy.Dimension{Kind: uint8(limit.Custom), Value: "job", QPS: 1, Tier: -1}
+	}
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	if f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).fields(t); f["dimension"] != "key" {
+		t.Errorf("%v", f)
+	}
+	r.clock.Advance(time.Second)
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) {
+		d.Envelope, d.N = &env, 1
+		d.Dims[0] = policy.Dimension{Kind: uint8(limit.Key), QPS: 9, Tier: -1}
+	}
+	for range 3 {
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	}
+	if f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).fields(t); f["limit"] != 3.0 {
 		t.Errorf("%v", f)
 	}
 }

@@ -205,6 +205,7 @@ func (r *relay) broke(err error) ([]byte, error) {
 	var e *llm.Error
 	if !errors.As(err, &e) {
 		e = llm.Errorf(llm.KindUpstream, "the upstream ended the stream before it was complete")
+		e.Fields = map[string]any{"attempted_channels": r.resp.Attempted}
 	}
 	return r.stop(e), nil
 }

@@ -30,6 +30,7 @@ func (s *Server) greet(c *call) {
 func (s *Server) fail(c *call, err error) {
 	if errors.Is(err, errGone) {
 		c.record.status, c.record.gone = statusGone, true
+		c.ctx.SetStatusCode(statusGone)
 		c.ctx.SetConnectionClose()
 		if c.conn != nil {
 			_ = c.conn.Conn.Close() // who closed only one half reads an end, not an answer to nothing

@@ -44,9 +44,11 @@ func TestABrokenBodyNamesTheChannel(t *testing.T) {
 		if f := p.fields(t); fmt.Sprint(f["attempted_channels"]) != "[openai-1]" {
 			t.Errorf("%s: %v", sim, f)
 		}
-		p = r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "reset_after=10,out=400").want(t, 200)
+	}
+	for _, sim := range []string{"reset_after=10,out=400", "no_done,out=40"} {
+		p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", sim).want(t, 200)
 		if ev := p.events(); !strings.Contains(ev[len(ev)-1], `"attempted_channels":["openai-1"]`) {
-			t.Errorf("the stream ends with %s", ev[len(ev)-1])
+			t.Errorf("%s: the stream ends with %s", sim, ev[len(ev)-1])
 		}
 	}
 }
