@@ -1,72 +1,139 @@
 package policies_test
 
 import (
+	"bytes"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/policies"
 )
 
-func TestMain(m *testing.M) {
-	if policy.IsChild(os.Args, os.Stdin, os.Stdout) {
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// host is a policy host with the tiers and labels of the demo, and every shipped module added.
-func host(t testing.TB) *policy.Host {
-	t.Helper()
-	h, err := policy.NewHost(policy.Options{CacheDir: t.TempDir(), Tiers: []string{"free", "pro"}, Labels: []string{"tier", "soft", "hot"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+// TestShipped loads every module as a gateway does, which runs its cases, and holds the folder to what it promises.
+func TestShipped(t *testing.T) {
+	h := host(t)
 	for _, name := range policies.Names() {
-		wasm, ok := policies.Shipped(name)
-		if !ok {
-			t.Fatalf("%s is named and not shipped", name)
-		}
-		m, err := h.Add(t.Context(), name, wasm, "small") // runs the cases
+		wasm, _ := policies.Shipped(name)
+		m, err := h.Add(t.Context(), name, wasm, policy.ProfileSmall)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.Cases < 5 || len(m.Schema) == 0 || len(m.About) == 0 {
-			t.Errorf("%s: %d cases, schema of %d bytes, about of %d bytes", name, m.Cases, len(m.Schema), len(m.About))
+		least := 6
+		if name == "rules" {
+			least = 20
+		}
+		if m.Cases < least || len(m.Schema) == 0 || !strings.Contains(string(m.About), `"name":"`+name+`"`) {
+			t.Errorf("%s: %d cases, schema of %d bytes, about %s", name, m.Cases, len(m.Schema), m.About)
+		}
+		if err := activate(t, h, name, "{}"); err != nil {
+			t.Errorf("%s without params: %v", name, err)
+		}
+		if readme, err := os.ReadFile("README.md"); err != nil || !bytes.Contains(readme, []byte("["+name+"]("+name+"/README.md)")) {
+			t.Errorf("README.md does not show %s: %v", name, err)
+		}
+		if own, err := os.ReadFile(filepath.Join(name, "README.md")); err != nil || !bytes.HasPrefix(own, []byte("# "+name+"\n")) {
+			t.Errorf("%s/README.md: %v", name, err)
 		}
 	}
-	return h
-}
-
-func activate(t testing.TB, h *policy.Host, module, params string) error {
-	t.Helper()
-	b := policy.Binding{Module: module, Params: []byte(params), OnError: policy.OnErrorDefault}
-	return h.Activate(t.Context(), &b, policy.Envelope{MaxMultiplier: 2000, MaxBurst: 5000, MinPrice: 1000, MaxCustomDims: 4, MayDeny: true})
-}
-
-func TestNames(t *testing.T) {
 	if _, ok := policies.Shipped("nothing"); ok {
 		t.Error("an unknown name gave a module")
 	}
-}
-
-// TestShipped: what the cases cannot say, with the demo's configuration and with other params.
-func TestShipped(t *testing.T) {
-	h := host(t)
-	t.Run("default", func(t *testing.T) { defaultDecides(t, h) })
-	t.Run("priority", func(t *testing.T) { priorityDecides(t, h) })
 	if st := h.Stats(); st.Traps+st.OutOfFuel+st.BadResponse > 0 {
 		t.Errorf("faults: %+v", st)
 	}
 }
 
-func defaultDecides(t *testing.T, h *policy.Host) {
-	if err := activate(t, h, "default", `{}`); err != nil {
+// TestFolders: what has a policy.ts beside it is shipped.
+func TestFolders(t *testing.T) {
+	sources, err := filepath.Glob("*/policy.ts")
+	if err != nil {
 		t.Fatal(err)
 	}
-	decide := func(attrs map[int]string) (d policy.Decision) {
+	for i := range sources {
+		sources[i] = filepath.Dir(sources[i])
+	}
+	sources = slices.DeleteFunc(sources, func(dir string) bool { return strings.HasPrefix(dir, ".") })
+	if !slices.Equal(sources, policies.Names()) {
+		t.Errorf("folders %v, shipped %v", sources, policies.Names())
+	}
+}
+
+// TestSchemas: a form can be drawn from each schema. Every member has a title or a description; defaults and examples are
+// what the schema allows.
+func TestSchemas(t *testing.T) {
+	for _, name := range policies.Names() {
+		raw, err := os.ReadFile(filepath.Join(name, "schema.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		c := jsonschema.NewCompiler()
+		if err := c.AddResource("weir:"+name, doc); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		checkSchema(t, c, "weir:"+name+"#", doc)
+	}
+}
+
+func checkSchema(t *testing.T, c *jsonschema.Compiler, at string, v any) {
+	t.Helper()
+	s, ok := v.(map[string]any)
+	if !ok {
+		return
+	}
+	samples, _ := s["examples"].([]any)
+	if d, ok := s["default"]; ok {
+		samples = append(samples, d)
+	}
+	if len(samples) > 0 {
+		compiled, err := c.Compile(at)
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+			return
+		}
+		for _, x := range samples {
+			if err := compiled.Validate(x); err != nil {
+				t.Errorf("%s: its own sample %v: %v", at, x, err)
+			}
+		}
+	}
+	properties, _ := s["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		p, _ := properties[name].(map[string]any)
+		where := at + "/properties/" + name
+		if p["title"] == nil && p["description"] == nil && p["$ref"] == nil && !strings.Contains(where, "/if/") {
+			t.Errorf("%s has neither a title nor a description", where)
+		}
+		if p["type"] == nil && p["enum"] == nil && p["$ref"] == nil && p["const"] == nil {
+			t.Errorf("%s has no type", where)
+		}
+		checkSchema(t, c, where, p)
+	}
+	defs, _ := s["$defs"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(defs)) {
+		checkSchema(t, c, at+"/$defs/"+name, defs[name])
+	}
+	checkSchema(t, c, at+"/items", s["items"])
+	checkSchema(t, c, at+"/additionalProperties", s["additionalProperties"])
+}
+
+// TestDefault has the labels of the demo, one of which is called as an attribute is.
+func TestDefault(t *testing.T) {
+	h := host(t, "default")
+	decide := func(params string, attrs map[int]string) (d policy.Decision) {
+		if err := activate(t, h, "default", params); err != nil {
+			t.Fatal(err)
+		}
 		f := policy.Facts{Endpoint: llm.Chat}
 		for i, s := range attrs {
 			f.Attr[i] = s
@@ -74,54 +141,48 @@ func defaultDecides(t *testing.T, h *policy.Host) {
 		h.Decide(&f, &d)
 		return d
 	}
-	if d := decide(nil); !d.Abstained {
+	if d := decide(`{}`, nil); !d.Abstained {
 		t.Errorf("no labels: %+v", d)
 	}
-	if d := decide(map[int]string{policy.AttrLabel0: "pro", policy.AttrLabel0 + 1: "yes"}); d.Abstained || d.Tier != 1 || d.Quota != 1100 || d.N != 0 {
+	if d := decide(`{}`, map[int]string{policy.AttrLabel0: "pro", policy.AttrLabel0 + 1: "yes"}); d.Abstained || d.Tier != 1 || d.Quota != 1100 || d.N != 0 {
 		t.Errorf("pro and soft: %+v", d)
 	}
-	if err := activate(t, h, "default", `{"tier_label":"hot","soft_permille":1250}`); err != nil {
-		t.Fatal(err)
-	}
-	if d := decide(map[int]string{policy.AttrLabel0: "free", policy.AttrLabel0 + 1: "1", policy.AttrLabel0 + 2: "pro"}); d.Tier != 1 || d.Quota != 1250 {
+	if d := decide(`{"tier_label":"hot","soft_permille":1250}`, map[int]string{policy.AttrLabel0: "free", policy.AttrLabel0 + 1: "1", policy.AttrLabel0 + 2: "pro"}); d.Tier != 1 || d.Quota != 1250 {
 		t.Errorf("other params: %+v", d)
 	}
-	if err := activate(t, h, "default", `{"soft_permile":1250}`); err == nil {
-		t.Error("a misspelt param was accepted")
-	}
+	refuse(t, "default", []refusal{{`{"soft_permile":1250}`, "'soft_permile' not allowed"}})
 }
 
-func priorityDecides(t *testing.T, h *policy.Host) {
-	if err := activate(t, h, "priority", `{"key_model_qps":5}`); err != nil {
-		t.Fatal(err)
-	}
-	f := policy.Facts{Endpoint: llm.Chat, Tier: 0}
-	f.Attr[policy.AttrLabel0+2] = "yes"
-	var d policy.Decision
-	h.Decide(&f, &d)
-	if d.Abstained || d.N != 5 || d.TPM != 500 || d.Dims[4].QPS != 5 || d.Dims[4].TPM != 0 {
-		t.Errorf("free and hot: %+v", d)
-	}
-	f.Tier = 1
-	if h.Decide(&f, &d); d.TPM != 1000 || d.N != 5 {
-		t.Errorf("pro and hot: %+v", d)
-	}
+func TestPriority(t *testing.T) {
+	look(t, "priority", []try{
+		{"free and hot", `{"key_model_qps":5}`, `{"tier": "free", "attributes": {"hot": "yes"}}`, `{"tpm_permille": 500, "dims": [{}, {}, {}, {}, {"qps_limit": 5, "tpm_limit": 0}]}`},
+		{"pro and hot", `{"key_model_qps":5}`, `{"tier": "pro", "attributes": {"hot": "yes"}}`, `{"tpm_permille": 1000}`},
+	})
 }
 
 func BenchmarkDecide(b *testing.B) {
 	for _, name := range policies.Names() {
 		b.Run(name, func(b *testing.B) {
-			h := host(b)
+			h := host(b, name)
 			if err := activate(b, h, name, `{}`); err != nil {
 				b.Fatal(err)
 			}
-			f := policy.Facts{Endpoint: llm.Chat}
-			f.Attr[policy.AttrModel], f.Attr[policy.AttrLabel0], f.Attr[policy.AttrLabel0+1] = "gpt-4o-mini", "pro", "yes"
-			var d policy.Decision
-			b.ReportAllocs()
-			for b.Loop() {
-				h.Decide(&f, &d)
-			}
+			f := policy.Facts{Endpoint: llm.Chat, QuotaLimit: 1000, QuotaUsed: 999, DayOfMonth: 30, DaysInMonth: 30}
+			f.Attr[policy.AttrModel], f.Attr[policy.AttrOrgName] = "gpt-4o-mini", "Acme"
+			f.Attr[policy.AttrLabel0], f.Attr[policy.AttrLabel0+1] = "pro", "yes"
+			measure(b, h, &f)
 		})
 	}
+}
+
+func measure(b *testing.B, h *policy.Host, f *policy.Facts) policy.Decision {
+	var d policy.Decision
+	b.ReportAllocs()
+	for b.Loop() {
+		h.Decide(f, &d)
+	}
+	if d.Fault != "" {
+		b.Fatal(d.Fault)
+	}
+	return d
 }

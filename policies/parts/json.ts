@@ -1,11 +1,13 @@
-// A reader that walks the configuration once, front to back, in place. Only texts that are kept are copied, as UTF-8:
-// memory is one megabyte and nothing is freed. The host has checked that the document is JSON and fits the schema; what
+// A reader that walks the configuration once, front to back, in place: 64 KiB must be read with the fuel and the memory of one
+// start, and nothing is freed. The host has checked that the document is JSON and fits the schema; what
 // does not fit here all the same is refused, never skipped: a condition that was not understood must not be lost.
 import { fail, MALFORMED } from "./refusal";
 
 const QUOTE: u8 = 0x22;
 const COMMA: u8 = 0x2c;
 const BACKSLASH: u8 = 0x5c;
+const QUOTES: u64 = 0x2222222222222222;
+const BACKSLASHES: u64 = 0x5c5c5c5c5c5c5c5c;
 
 /** UTF-8 that lives as long as the instance. */
 export class Text {
@@ -84,7 +86,7 @@ export class Reader {
 
   /** Refuses the member, and skips its value. */
   unknown(): void {
-    fail(MALFORMED, "unknown member " + String.UTF8.decodeUnsafe(this.keyAt, min(this.keyEnd - this.keyAt, 40)));
+    fail(MALFORMED, "unknown member " + this.keyStart());
     this.skip();
   }
 
@@ -102,7 +104,7 @@ export class Reader {
     const from = this.at + 1;
     this.skipString();
     const i = wordAt(from, this.at - 1, words);
-    if (i < 0) fail(MALFORMED, "want one of " + words);
+    if (i < 0) this.refuse("want one of " + words);
     return max(i, 0);
   }
 
@@ -129,7 +131,7 @@ export class Reader {
     if (next == 0x2e || (next | 0x20) == 0x65) plain = false; // . e
     this.skip();
     if (plain && n >= least && n <= most) return n;
-    fail(MALFORMED, "want a whole number in plain digits from " + least.toString() + " to " + most.toString());
+    this.refuse("want a whole number in plain digits from " + least.toString() + " to " + most.toString());
     return least;
   }
 
@@ -173,9 +175,17 @@ export class Reader {
   }
 
   private mismatch<T>(what: string, fallback: T): T {
-    fail(MALFORMED, "want " + what);
+    this.refuse("want " + what);
     this.skip();
     return fallback;
+  }
+
+  private refuse(text: string): void {
+    fail(MALFORMED, this.keyStart() + ": " + text);
+  }
+
+  private keyStart(): string {
+    return String.UTF8.decodeUnsafe(this.keyAt, min(this.keyEnd - this.keyAt, 40));
   }
 
   private first(): u8 {
@@ -195,15 +205,15 @@ export class Reader {
   }
 
   private skipString(): void {
-    for (this.at++; this.at < this.end; this.at++) {
-      const c = load<u8>(this.at);
-      if (c == BACKSLASH) {
-        this.at++;
-      } else if (c == QUOTE) {
-        this.at++;
-        return;
-      }
+    const end = this.end;
+    let at = this.at + 1;
+    for (; at < end; at++) {
+      while (at + 8 <= end && !hasByte(load<u64>(at), QUOTES) && !hasByte(load<u64>(at), BACKSLASHES)) at += 8;
+      const c = load<u8>(at);
+      if (c == QUOTE) break;
+      if (c == BACKSLASH) at++;
     }
+    this.at = at + 1;
   }
 }
 
@@ -212,29 +222,36 @@ function digit(c: u8): bool {
 }
 
 function spells(from: usize, to: usize, word: string): bool {
-  return to - from == <usize>word.length && begins(from, to, word, 0);
+  return to - from == <usize>word.length && wordAt(from, to, word) == 0;
 }
 
-// begins reports that the letters of words from a place on are those from from to to; the words are ASCII.
-function begins(from: usize, to: usize, words: string, place: i32): bool {
-  for (; from < to; from++, place++) {
-    if (place == words.length || <i32>load<u8>(from) != words.charCodeAt(place)) return false;
-  }
-  return true;
-}
-
+// wordAt finds an ASCII word among words in one pass.
 function wordAt(from: usize, to: usize, words: string): i32 {
-  const size = <i32>(to - from);
-  for (let place = 0, n = 0; place < words.length; n++) {
-    const blank = words.indexOf(" ", place);
-    const end = blank < 0 ? words.length : blank;
-    if (end - place == size && begins(from, to, words, place)) return n;
-    place = end + 1;
+  let at = changetype<usize>(words);
+  const end = at + (<usize>words.length << 1);
+  for (let n = 0; at < end; n++, at += 2) {
+    let p = from;
+    while (p < to && at < end && load<u16>(at) == <u16>load<u8>(p)) {
+      p++;
+      at += 2;
+    }
+    if (p == to && (at == end || load<u16>(at) == 0x20)) return n;
+    while (at < end && load<u16>(at) != 0x20) at += 2;
   }
   return -1;
 }
 
+// hasByte reports that one of the eight bytes is c, which is repeated in every byte of all.
+// @ts-ignore: decorator
+@inline
+function hasByte(word: u64, all: u64): bool {
+  const x = word ^ all;
+  return ((x - 0x0101010101010101) & ~x & 0x8080808080808080) != 0;
+}
+
+// decode copies only what has escapes: the configuration stays where it is.
 function decode(from: usize, to: usize): Text {
+  if (!escaped(from, to)) return new Text(from, <u32>(to - from));
   const out = heap.alloc(to - from);
   let size: usize = 0;
   while (from < to) {
@@ -257,6 +274,12 @@ function decode(from: usize, to: usize): Text {
     size += encode(out + size, (point & 0x1ff800) == 0xd800 ? 0xfffd : point);
   }
   return new Text(out, <u32>size);
+}
+
+function escaped(from: usize, to: usize): bool {
+  for (; from + 8 <= to; from += 8) if (hasByte(load<u64>(from), BACKSLASHES)) return true;
+  for (; from < to; from++) if (load<u8>(from) == BACKSLASH) return true;
+  return false;
 }
 
 function control(escape: u8): u8 {
@@ -286,7 +309,7 @@ function encode(to: usize, c: u32): usize {
     return 1;
   }
   const more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  store<u8>(to, (0xf00 >> more) | (c >> (6 * more)));
+  store<u8>(to, (0xff00 >> (more + 1)) | (c >> (6 * more)));
   for (let i = more; i > 0; i--) store<u8>(to + <usize>(more - i + 1), 0x80 | ((c >> (6 * (i - 1))) & 0x3f));
   return more + 1;
 }

@@ -54,13 +54,15 @@ export class Hours {
   from: u32 = 0; // minutes of the day; past to: over midnight, and the day is the one it begins on
   to: u32 = DAY; // not included
 
-  @inline
   include(minuteOfWeek: u32): bool {
-    const day = minuteOfWeek / DAY;
-    const minute = minuteOfWeek % DAY;
-    if (this.from < this.to) return minute >= this.from && minute < this.to && ((this.weekdays >> day) & 1) != 0;
-    if (minute >= this.from) return ((this.weekdays >> day) & 1) != 0;
-    return minute < this.to && ((this.weekdays >> ((day + 6) % 7)) & 1) != 0;
+    return this.has(minuteOfWeek / DAY, minuteOfWeek % DAY);
+  }
+
+  /** The same of a day, Monday being 0, and a minute of the day. */
+  has(day: u32, minute: u32): bool {
+    if (this.from >= this.to && minute < this.to) return ((this.weekdays >> ((day + 6) % 7)) & 1) != 0;
+    if (minute < this.from || (minute >= this.to && this.from < this.to)) return false;
+    return ((this.weekdays >> day) & 1) != 0;
   }
 
   /** Refuses hours that hold no minute. */
@@ -68,8 +70,6 @@ export class Hours {
     if (this.from == this.to) fail(EMPTY_TIME, "from and to are the same time; a whole day is 00:00 to 24:00");
   }
 }
-
-export const ALWAYS = new Hours();
 
 /** Reads "key", "UTC" or "+08:00": where times are looked at. */
 export function readZone(json: Reader): void {

@@ -3,10 +3,13 @@ import { Attribute } from "../../sdk/assemblyscript/assembly";
 import { Reader, Text } from "./json";
 import { fail, TOO_LONG, TOO_MANY } from "./refusal";
 
-const MAX_PATTERNS = 512; // of one module: what a call can cost is bounded by what it may have to compare
+// What a call can cost is bounded by what it may have to compare.
+const MAX_PATTERNS = 512;
+const MAX_ALL: u32 = 16384; // bytes of all of them
 const MAX_BYTES: u32 = 128;
 
 let patterns = 0;
+let bytes: u32 = 0;
 
 @unmanaged
 class Pattern {
@@ -16,6 +19,27 @@ class Pattern {
   rest: usize; // from byte 8 on, filled up with zeros
   size: u32;
   prefix: bool;
+
+  // fits reports that the value, whose first eight bytes do, matches as a whole.
+  fits(ptr: usize, size: u32): bool {
+    if (size != this.size && (!this.prefix || size < this.size)) return false;
+    if (this.size <= 8) return true;
+    const last = (this.size - 1) & ~7;
+    if (((load<u64>(ptr + last) ^ load<u64>(this.rest + last - 8)) & this.lastMask) != 0) return false;
+    let i: usize = 8;
+    if (last > 24) {
+      do {
+        const differ = (load<u64>(ptr + i) ^ load<u64>(this.rest + i - 8)) | (load<u64>(ptr + i, 8) ^ load<u64>(this.rest + i - 8, 8));
+        if (differ != 0) return false;
+        i += 16;
+      } while (i + 8 < last);
+    }
+    while (i < last) {
+      if (load<u64>(ptr + i) != load<u64>(this.rest + i - 8)) return false;
+      i += 8;
+    }
+    return true;
+  }
 }
 
 /** Some patterns, any of which is to match. */
@@ -32,8 +56,9 @@ export class Patterns {
 
   compile(texts: Text[]): void {
     patterns += texts.length;
-    if (patterns > MAX_PATTERNS) {
-      fail(TOO_MANY, "more than " + MAX_PATTERNS.toString() + " patterns");
+    for (let i = 0; i < texts.length; i++) bytes += texts[i].size;
+    if (patterns > MAX_PATTERNS || bytes > MAX_ALL) {
+      fail(TOO_MANY, "more than " + MAX_PATTERNS.toString() + " patterns, or " + MAX_ALL.toString() + " bytes of them");
       return;
     }
     this.first = heap.alloc(texts.length * offsetof<Pattern>());
@@ -42,40 +67,27 @@ export class Patterns {
   }
 
   /** Reports that one of them matches; no value matches none, not even "*". */
-  @inline
   match(a: Attribute): bool {
     const size = a.length;
-    let at = this.first;
-    if (size == 0 || at == this.end) return false;
     const ptr = a.ptr;
+    const end = this.end;
+    if (size == 0) return false;
     const start = load<u64>(ptr); // beyond a short value lies the rest of the buffers
+    let at = candidate(this.first, end, start);
+    if (at == end) return false;
     do {
-      const p = changetype<Pattern>(at);
-      if (((start ^ p.head) & p.headMask) == 0 && (size == p.size || (p.prefix && size > p.size)) && (p.size <= 8 || same(p, ptr))) return true;
-      at += offsetof<Pattern>();
-    } while (at != this.end);
+      if (changetype<Pattern>(at).fits(ptr, size)) return true;
+      at = candidate(at + offsetof<Pattern>(), end, start);
+    } while (at != end);
     return false;
   }
 }
 
-/** A condition on one attribute: one of the patterns matches it. */
-export class Condition extends Patterns {
-  constructor(private attribute: Attribute) {
-    super();
-  }
-
-  @inline
-  holds(): bool {
-    return this.match(this.attribute);
-  }
-}
-
-function same(p: Pattern, ptr: usize): bool {
-  const last = (p.size - 1) & ~7;
-  for (let i: usize = 8; i < last; i += 8) {
-    if (load<u64>(ptr + i) != load<u64>(p.rest + i - 8)) return false;
-  }
-  return ((load<u64>(ptr + last) ^ load<u64>(p.rest + last - 8)) & p.lastMask) == 0;
+// candidate finds the next pattern whose first eight bytes match. A turn of a loop takes the fuel of all of its body, and most
+// patterns end here.
+function candidate(at: usize, end: usize, start: u64): usize {
+  while (at != end && ((start ^ changetype<Pattern>(at).head) & changetype<Pattern>(at).headMask) != 0) at += offsetof<Pattern>();
+  return at;
 }
 
 function fill(p: Pattern, text: Text): void {
@@ -87,14 +99,14 @@ function fill(p: Pattern, text: Text): void {
   p.prefix = size > 0 && load<u8>(text.ptr + size - 1) == 0x2a;
   if (p.prefix) size--;
   const room: usize = (size + 15) & ~7;
-  const bytes = heap.alloc(room);
-  memory.fill(bytes, 0, room);
-  memory.copy(bytes, text.ptr, size);
+  const words = heap.alloc(room);
+  memory.fill(words, 0, room);
+  memory.copy(words, text.ptr, size);
   p.size = size;
-  p.head = load<u64>(bytes);
+  p.head = load<u64>(words);
   p.headMask = maskOf(min(size, 8));
   p.lastMask = maskOf(((size - 1) & 7) + 1);
-  p.rest = bytes + 8;
+  p.rest = words + 8;
 }
 
 // maskOf keeps the first n bytes, 0 to 8, of a little-endian word.

@@ -1,18 +1,16 @@
 // Reading the params. A mistake is noted with its rule's number, and reading goes on: the first one is what is reported.
 import {
-  facts, FLAG_FILES, FLAG_IMAGES, FLAG_RETRY, FLAG_STREAM, FLAG_TOOLS, ATTR_END_USER, ATTR_KEY_NAME, ATTR_MODEL, ATTR_ORG_NAME, ATTR_USER_NAME,
+  FLAG_FILES, FLAG_IMAGES, FLAG_RETRY, FLAG_STREAM, FLAG_TOOLS, ATTR_END_USER, ATTR_KEY_NAME, ATTR_MODEL, ATTR_ORG_NAME, ATTR_USER_NAME,
   KIND_CUSTOM, MAX_DIMS, MAX_MULTIPLIER, MESSAGE_MAX,
 } from "../../sdk/assemblyscript/assembly";
 import { kindsPicked, readKind, readKinds } from "../parts/answer";
 import { Config } from "../parts/config";
 import { Reader, Text, textOf } from "../parts/json";
 import { Hours, readDays, readTime, readWeekdays, readZone } from "../parts/moment";
-import { Condition } from "../parts/pattern";
 import { at, fail, TOO_LONG, TOO_MANY, UNKNOWN_TIER, BAD_VALUE } from "../parts/refusal";
 import { Extra, readValue } from "./extra";
-import {
-  ASKS_DAYS, ASKS_ENDPOINT, ASKS_FLAGS, ASKS_HOURS, ASKS_NAMES, ASKS_NUMBERS, ASKS_TIER, BALANCE, DENIES, NUMBERS, Range, Rule, SHADOW_DENIES,
-} from "./rule";
+import { DENIES, Rule, SHADOW_DENIES } from "./rule";
+import { BALANCE, DayTest, EndpointTest, FlagsTest, HoursTest, NameTest, NUMBERS, NumberTest, TierTest } from "./test";
 
 export const MAX_RULES: i32 = 64;
 const MAX_CUSTOM: u32 = 7; // values of 128 bytes, and a message, must fit the decision
@@ -61,41 +59,31 @@ const FLAGS: StaticArray<u32> = [FLAG_STREAM, FLAG_TOOLS, FLAG_IMAGES, FLAG_FILE
 const NAMES: StaticArray<u32> = [ATTR_MODEL, ATTR_KEY_NAME, ATTR_USER_NAME, ATTR_ORG_NAME, ATTR_END_USER];
 
 function readWhen(json: Reader, rule: Rule, config: Config): void {
+  const flags = new FlagsTest();
   if (!json.object()) return;
   while (json.member()) {
-    if (json.is("hours")) {
-      rule.hours = readHours(json);
-      rule.asks |= ASKS_HOURS;
-    } else if (json.is("days_of_month")) {
-      rule.days = readDays(json);
-      rule.asks |= ASKS_DAYS;
-    } else if (json.is("tiers")) {
-      rule.tiers = readTiers(json, config);
-      rule.asks |= ASKS_TIER;
-    } else if (json.is("endpoints")) {
-      rule.endpoints = readEndpoints(json);
-      rule.asks |= ASKS_ENDPOINT;
-    } else if (json.is("labels")) {
-      readLabels(json, rule, config);
-    } else {
-      readAlike(json, rule);
-    }
+    if (json.is("hours")) rule.tests.push(new HoursTest(readHours(json)));
+    else if (json.is("days_of_month")) rule.tests.push(new DayTest(readDays(json)));
+    else if (json.is("tiers")) rule.tests.push(new TierTest(readTiers(json, config)));
+    else if (json.is("endpoints")) rule.tests.push(new EndpointTest(readEndpoints(json)));
+    else if (json.is("labels")) readLabels(json, rule, config);
+    else readAlike(json, rule, flags);
   }
+  if (flags.asked != 0) rule.tests.push(flags);
 }
 
 // readAlike reads the conditions of which there are many alike.
-function readAlike(json: Reader, rule: Rule): void {
+function readAlike(json: Reader, rule: Rule, flags: FlagsTest): void {
   const flag = json.among("stream tools images files retry");
   const number = json.among(NUMBERS);
   const name = json.among("models keys users orgs end_users");
   if (flag >= 0) {
-    rule.flagsAsked |= FLAGS[flag];
-    rule.flags = json.bool() ? rule.flags | FLAGS[flag] : rule.flags & ~FLAGS[flag];
-    rule.asks |= ASKS_FLAGS;
+    flags.asked |= FLAGS[flag];
+    flags.set = json.bool() ? flags.set | FLAGS[flag] : flags.set & ~FLAGS[flag];
   } else if (number >= 0) {
     readRange(json, rule, number);
   } else if (name >= 0) {
-    addCondition(json, rule, NAMES[name]);
+    readNames(json, rule, NAMES[name]);
   } else {
     json.unknown();
   }
@@ -135,31 +123,28 @@ function readLabels(json: Reader, rule: Rule, config: Config): void {
   if (!json.object()) return;
   while (json.member()) {
     const attribute = config.label(json.key());
-    addCondition(json, rule, max(attribute, 0));
+    readNames(json, rule, max(attribute, 0));
   }
 }
 
-function addCondition(json: Reader, rule: Rule, attribute: u32): void {
-  const c = new Condition(facts.attr(attribute));
-  c.read(json);
-  rule.conditions.push(c);
-  rule.asks |= ASKS_NAMES;
+function readNames(json: Reader, rule: Rule, attribute: u32): void {
+  const test = new NameTest(attribute);
+  test.patterns.read(json);
+  rule.tests.push(test);
   attributesAsked |= 1 << attribute;
 }
 
-// A balance may be below zero; the other numbers are not, and -1 stands for none.
+// readRange: a balance may be below zero; the other numbers are not, and -1 stands for none.
 function readRange(json: Reader, rule: Rule, number: u32): void {
-  const r = new Range();
-  r.number = number;
-  if (number == BALANCE) r.least = i64.MIN_VALUE;
+  const test = new NumberTest(number);
+  if (number == BALANCE) test.least = i64.MIN_VALUE;
+  rule.tests.push(test);
   if (!json.object()) return;
   while (json.member()) {
-    if (json.is("at_least")) r.least = json.integer(-MAX_NUMBER, MAX_NUMBER);
-    else if (json.is("below")) r.most = json.integer(-MAX_NUMBER, MAX_NUMBER) - 1;
+    if (json.is("at_least")) test.least = json.integer(-MAX_NUMBER, MAX_NUMBER);
+    else if (json.is("below")) test.most = json.integer(-MAX_NUMBER, MAX_NUMBER) - 1;
     else json.unknown();
   }
-  rule.ranges.push(r);
-  rule.asks |= ASKS_NUMBERS;
 }
 
 const MAX_NUMBER: i64 = 1_000_000_000_000_000;
@@ -206,7 +191,7 @@ function readExtra(json: Reader, config: Config): Extra {
     else if (json.is("shadow")) e.shadow = json.bool();
     else json.unknown();
   }
-  if ((e.kind == KIND_CUSTOM) != (e.pieces.length > 0)) fail(BAD_VALUE, "a custom dimension, and no other, needs a value");
+  if ((e.kind == KIND_CUSTOM) != (e.pieces.length > 0)) fail(BAD_VALUE, "value: a custom dimension needs one, and no other has one");
   for (let i = 0; i < e.pieces.length; i++) {
     if (e.pieces[i].attribute >= 0) attributesAsked |= 1 << e.pieces[i].attribute;
   }
@@ -229,8 +214,8 @@ function checkRoom(): void {
     }
     const room = MAX_DIMS - kindsPicked();
     if (all <= room && custom <= MAX_CUSTOM) continue;
-    const scope = takeAll ? "the rules up to " + rule.number.toString() + " together" : "rule " + rule.number.toString();
-    fail(TOO_MANY, scope + " add more than " + room.toString() + " dimensions, or " + MAX_CUSTOM.toString() + " custom ones");
+    at((takeAll ? "all rules up to " : "rule ") + rule.number.toString() + ": ");
+    fail(TOO_MANY, "more than " + room.toString() + " added dimensions, or " + MAX_CUSTOM.toString() + " custom ones");
   }
 }
 
