@@ -92,8 +92,28 @@ func located(name string, err error) error {
 			message += fmt.Sprintf("; did you mean %q?", near)
 		}
 	}
+	if bad, ok := errors.AsType[*yaml.TypeError](err); ok {
+		message = fmt.Sprintf("expected %s, got %.40q", typeWords(bad.DstType), y.GetToken().Value)
+	}
 	pos := y.GetToken().Position
 	return &Error{name, pos.Line, pos.Column, message}
+}
+
+// typeWords says what a field takes, to somebody who does not read Go.
+func typeWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "text"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a block of fields"
+	case reflect.Pointer:
+		return typeWords(t.Elem())
+	}
+	return "a whole number"
 }
 
 // invalid is a validation error that still has to be given its line.

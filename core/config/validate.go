@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,6 +27,9 @@ func wrong(path, format string, args ...any) error {
 func among(path, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil
+	}
+	if len(choices) == 0 {
+		return wrong(path, "%q is unknown: none is configured", value)
 	}
 	text := fmt.Sprintf("%q is not one of %s", value, strings.Join(choices, ", "))
 	if near := llm.Nearest(value, choices); near != "" {
@@ -212,16 +216,22 @@ func (m Model) validate(path string) error {
 // validateObjects leaves the rules for models and channels where they live: the catalog.
 func (c *Config) validateObjects() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
-		if err := c.Models[name].validate("models." + name); err != nil {
+		if err := c.Models[name].validate("models.'" + name + "'"); err != nil {
 			return err
 		}
 	}
 	channels := slices.Clone(c.Channels)
 	for i := range channels {
 		channels[i].ID = uint64(i + 1)
+		c.Channels[i].Weight, c.Channels[i].State = max(channels[i].Weight, 1), cmp.Or(channels[i].State, "enabled")
+		if _, err := upstream.NewCatalog(nil, channels[:i+1]); err != nil {
+			return wrong(fmt.Sprintf("channels[%d]", i), "%v", err)
+		}
 	}
-	if _, err := upstream.NewCatalog(c.UpstreamModels(), channels); err != nil {
-		return wrong("models", "%v", err)
+	for _, m := range c.UpstreamModels() {
+		if _, err := upstream.NewCatalog([]upstream.Model{m}, channels); err != nil {
+			return wrong("models.'"+m.Name+"'", "%v", err)
+		}
 	}
 	return nil
 }
