@@ -30,7 +30,10 @@ func (a *app) attack() *cobra.Command {
 			if err != nil {
 				return usageError("attack: %v", err)
 			}
-			return a.printJSON(res)
+			if err := a.printJSON(res); err != nil || res.Total == 0 || res.ByStatus["error"] < res.Total {
+				return err
+			}
+			return fmt.Errorf("no request was answered: %s", res.FirstError)
 		}}
 	f := c.Flags()
 	f.StringVar(&o.Base, "base", "http://127.0.0.1:3000", "gateway `URL`, with or without /v1")

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/config"
@@ -45,6 +45,13 @@ func (a *app) runDemo(ctx context.Context, f demoFlags) error {
 		}
 		f.adminToken = hex.EncodeToString(raw)
 	}
+	early := f
+	if early.data == "" {
+		early.data = os.TempDir()
+	}
+	if _, err := demoConfig(early, "127.0.0.1:1"); err != nil {
+		return err // before anything is started
+	}
 	if f.data == "" {
 		dir, err := os.MkdirTemp("", "weir-demo-")
 		if err != nil {
@@ -55,7 +62,7 @@ func (a *app) runDemo(ctx context.Context, f demoFlags) error {
 	}
 	up, err := net.Listen("tcp", f.upstream)
 	if err != nil {
-		return fmt.Errorf("--upstream: %w", err)
+		return fmt.Errorf("--upstream: %w (choose another address, such as --upstream 127.0.0.1:0)", err)
 	}
 	s := a.startSim(sim.Options{}, up)
 	err = a.serveDemo(ctx, f, up.Addr().String())
@@ -102,10 +109,16 @@ policies:
     - {name: hot, source: model}
 `, f.listen, f.admin, f.adminToken, f.data, f.logLevel)
 	cfg, err := config.Parse("demo", []byte(text), os.LookupEnv)
+	if e, ok := errors.AsType[*config.Error](err); ok {
+		return nil, usageError("demo: %s", e.Message)
+	}
 	if err != nil {
-		return nil, usageError("%s", strings.TrimPrefix(err.Error(), "demo:"))
+		return nil, err
 	}
 	cfg.Models = config.KnownModels()
+	hot := cfg.Models["gpt-4o"]
+	hot.Labels = map[string]string{"hot": "yes"} // for policy priority
+	cfg.Models["gpt-4o"] = hot
 	for _, provider := range []string{"openai", "anthropic"} {
 		cfg.Channels = append(cfg.Channels, upstream.Channel{Name: "sim-" + provider, Provider: provider,
 			BaseURL: "http://" + upstreamAddr, Credential: "sk-simulated", State: "enabled"})
@@ -125,7 +138,7 @@ func (a *app) demoObjects(ctx context.Context, g *gateway, f demoFlags) (key str
 	if err != nil {
 		return "", err
 	}
-	wanted := map[string]any{"userId": user.ID, "name": "demo", "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
+	wanted := map[string]any{"userId": user.ID, "name": "demo", "tier": "free", "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
 	if f.key == "" {
 		wanted["name"] = "demo " + a.clock.Wall().Format("2006-01-02 15:04:05")
 	} else {

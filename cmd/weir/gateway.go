@@ -32,7 +32,8 @@ import (
 // gateway is one running instance: every part, in the order in which it was made. Its parts are closed in the
 // reverse order, so that what settles (proxy) stops before what records (ledger).
 type gateway struct {
-	cfg   *config.Config
+	cfg   *config.Config // the last one that was applied
+	born  *config.Config // the one it was started with
 	log   *slog.Logger
 	level *slog.LevelVar // of log
 	clock llm.Clock
@@ -54,7 +55,7 @@ type gateway struct {
 // open builds a gateway and binds its listeners; nothing is accepted before start. On error everything that was
 // opened is closed again.
 func (a *app) open(ctx context.Context, cfg *config.Config) (*gateway, error) {
-	g := &gateway{cfg: cfg, clock: a.clock, failed: make(chan error, 2)}
+	g := &gateway{cfg: cfg, born: cfg, clock: a.clock, failed: make(chan error, 2)}
 	g.log, g.level = newLog(a.err, cfg.Log)
 	if err := g.build(ctx, a.random); err != nil {
 		_ = g.close(ctx)
@@ -235,13 +236,12 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
 	}
 	settings := cfg.Settings()
 	settings.Global = g.proxy.Snapshot().Global // Seed has decided between the file and the API
-	settings.Currency = g.cfg.Currency
+	settings.Currency = g.born.Currency
 	g.proxy.SetSettings(settings)
 	g.level.Set(cfg.Log.SlogLevel())
-	if fixed := cfg.NeedRestart(g.cfg); len(fixed) > 0 {
+	if fixed := cfg.NeedRestart(g.born); len(fixed) > 0 {
 		g.log.Warn("these settings change only with a restart: " + strings.Join(fixed, ", "))
 	}
-	cfg.Currency = g.cfg.Currency
 	g.cfg = cfg
 	return nil
 }

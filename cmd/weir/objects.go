@@ -64,6 +64,7 @@ var objects = []object{
 		fields: append([]field{{"channels", "channels", list, "channels that serve it (none: all of its dialect)"},
 			{"input", "input*Per1M", money, "price per million input tokens"}, {"cached-input", "cachedInput*Per1M", money, "price per million cached input tokens"},
 			{"output", "output*Per1M", money, "price per million output tokens"}, {"request", "request", money, "price per request"},
+			{"target", "target", text, "the provider's name for it, where it differs"},
 			{"max-output-tokens", "maxOutputTokens", integer, "output bound when a request gives none"},
 			{"free", "free", yes, "it costs nothing, on purpose"}, {"label", "labels", pairs, "label, `name=value`; repeatable"}}, rateFields...)},
 	{name: "channel", path: "/admin/channels", columns: []string{"id", "name", "provider", "baseUrl", "priority", "weight", "state"},
@@ -232,12 +233,16 @@ func (a *app) usage() *cobra.Command {
 	values := map[string]*string{}
 	c := &cobra.Command{Use: "usage", Short: "List usage records of a running gateway", Args: exactly()}
 	r := a.remoteFlags(c)
+	newest := c.Flags().Bool("newest", false, "newest first")
 	for _, n := range names {
 		values[n] = c.Flags().String(n, "", map[string]string{"from": "from this `time` (RFC 3339)", "to": "before this `time` (RFC 3339)",
 			"limit": "rows of a page", "cursor": "continue a list", "format": "json, ndjson or csv"}[n])
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := map[string]string{}
+		if *newest {
+			q["newest"] = "true"
+		}
 		for n, v := range values {
 			q[n] = *v
 		}

@@ -50,7 +50,7 @@ func TestReadmeTour(t *testing.T) {
 		{`"429": 18`, `"200": 2`, `"limit_key": "key:1"`, `"retry_after_ms"`, `"first_429_at_index"`},
 		{"request_exceeds_limit", `"kind":"tpm"`, `"limit":50`},
 		{"finalized", "currentTokens", "gpt-4o-mini"},
-		{"priority", "true", `"qps`},
+		{"Tokens: 20000", "priority", "Tokens: 10000"},
 	}
 	blocks := readme(t, "tour")
 	if len(blocks) != len(promises) {
@@ -73,7 +73,7 @@ func TestReadmeConfig(t *testing.T) {
 	if len(blocks) != 1 {
 		t.Fatalf("%d configuration blocks, want 1", len(blocks))
 	}
-	out := shell(t, t.TempDir(), blocks[0], map[string]string{"OPENAI_API_KEY": "sk-x"})
+	out := shell(t, t.TempDir(), blocks[0], nil)
 	if !strings.Contains(out, "weir.yaml: ok") {
 		t.Errorf("config check said:\n%s", out)
 	}

@@ -14,7 +14,8 @@ func (a *app) upstreamSim() *cobra.Command {
 	var listen, behaviour string
 	c := &cobra.Command{Use: "upstream-sim", Short: "Run the simulated OpenAI and Anthropic upstream", Args: exactly(),
 		Long: "Run a server that answers like OpenAI and Anthropic. A request asks for its behaviour in the model name\n" +
-			"(gpt-4o-mini+latency=1s,out=120) or in an x-sim header (latency=1s; out=120). `go doc ./core/sim` lists all options.",
+			"(gpt-4o-mini+latency=1s,out=120) or in an x-sim header (latency=1s; out=120), which the gateway passes on to upstreams\n" +
+			"on this machine. `go doc ./core/sim` lists all options.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			b, err := sim.ParseBehaviour(sim.Behaviour{}, behaviour)
 			if err != nil {
