@@ -10,11 +10,12 @@ import (
 
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/policies"
+	"github.com/weir-gateway/weir/sdk"
 )
 
 const (
-	root = "../.."
-	sdk  = root + "/sdk/assemblyscript"
+	root      = "../.."
+	guestSide = root + "/sdk/assemblyscript"
 )
 
 func TestMain(m *testing.M) {
@@ -31,13 +32,13 @@ func TestModules(t *testing.T) {
 	if !installed(t) {
 		return
 	}
-	dirs := []string{sdk + "/testdata/probe"}
+	dirs := []string{guestSide + "/testdata/probe"}
 	for _, name := range policies.Names() {
 		dirs = append(dirs, root+"/policies/"+name)
 	}
 	committed := len(dirs)
-	dirs = append(dirs, fromREADME(t, root+"/policies/README.md", "policy.ts", "schema.json", "cases.json"), fromREADME(t, sdk+"/README.md", "policy.ts"))
-	modules, err := build(root, dirs...)
+	dirs = append(dirs, fromREADME(t, root+"/policies/README.md", "policy.ts", "schema.json", "cases.json"), fromREADME(t, guestSide+"/README.md", "policy.ts"))
+	modules, err := sdk.BuildAll(t.Context(), dirs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestModules(t *testing.T) {
 
 func installed(t *testing.T) bool {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(sdk, "node_modules")); err == nil {
+	if _, err := os.Stat(filepath.Join(guestSide, "node_modules")); err == nil {
 		return true
 	}
 	if os.Getenv("CI") != "true" {
@@ -64,7 +65,7 @@ func installed(t *testing.T) bool {
 		return false
 	}
 	cmd := exec.Command("npm", "ci")
-	cmd.Dir = sdk
+	cmd.Dir = guestSide
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci: %v\n%s", err, said)
 	}

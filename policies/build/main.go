@@ -1,5 +1,4 @@
-// Command build makes a policy folder's module: it compiles policy.ts and appends about.json, schema.json and
-// cases.json, where they exist, as the module's custom sections.
+// Command build makes the committed modules of policies again, or those of other policy folders.
 //
 //	(cd sdk/assemblyscript && npm ci)          once
 //	go run ./policies/build                    the shipped ones
@@ -7,11 +6,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/weir-gateway/weir/policies"
+	"github.com/weir-gateway/weir/sdk"
 )
 
 func main() {
@@ -31,7 +32,7 @@ func run(folders []string) error {
 			folders = append(folders, filepath.Join(root, "policies", name))
 		}
 	}
-	modules, err := build(root, folders...)
+	modules, err := sdk.BuildAll(context.Background(), folders...)
 	if err != nil {
 		return err
 	}
