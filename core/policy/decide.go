@@ -7,10 +7,10 @@ import (
 	"github.com/weir-gateway/weir/sdk/abi"
 )
 
-// question is what a lane is asked, and what its answers are measured by.
+// question is what the answers of a lane are measured by. The facts go beside it and not in it, or they would have to
+// live on the heap.
 type question struct {
 	h      *Host
-	f      *Facts
 	env    *bounds   // of the request
 	tenant *bounds   // what an org may loosen
 	op     *Decision // what the operator's module decided before; nil: its own lane is asked
@@ -22,27 +22,30 @@ type question struct {
 // belong to the caller.
 func (h *Host) Decide(f *Facts, d *Decision) {
 	e := h.env.Load()
-	q := question{h: h, f: f, env: e.of(f.Tier), smp: h.decisions.sample(f)}
-	q.ask(&h.operator, d)
+	q := question{h: h, env: e.of(f.Tier), smp: h.decisions.sample(f)}
+	q.ask(f, &h.operator, d)
 	if h.orgs.n.Load() > 0 && d.Verdict != Deny {
 		if l := h.orgs.get(Owner(f.Org)); l != nil {
-			h.chain(l, &q, e, d)
+			h.chain(l, &q, e, f, d)
 		}
 	}
 	d.Envelope = &q.env.Envelope
 }
 
 // chain has the caller's org's module decide after the operator's, told what that left of the limits.
-func (h *Host) chain(l *lane, op *question, e *envelopes, d *Decision) {
-	told := *op.f
+func (h *Host) chain(l *lane, op *question, e *envelopes, f *Facts, d *Decision) {
+	if now := h.epoch.Load(); l.used.Load() != now {
+		l.used.Store(now)
+	}
+	told := *f
 	h.effective(&told, d)
-	q := question{h: h, f: &told, env: op.env, tenant: &e.tenant, op: d, smp: h.decisions.sample(op.f)}
+	q := question{h: h, env: op.env, tenant: &e.tenant, op: d, smp: op.smp.again()}
 	var t Decision
-	q.ask(l, &t)
+	q.ask(&told, l, &t)
 	if t.Module == "" {
 		return
 	}
-	if q.join(d, &t) == faultDims {
+	if q.join(&told, d, &t) == faultDims {
 		h.faults[faultDims].Add(1)
 	}
 	if d.Tenant.Clamped {
@@ -54,7 +57,7 @@ func (h *Host) chain(l *lane, op *question, e *envelopes, d *Decision) {
 }
 
 // ask has the lane's plan decide into d.
-func (q *question) ask(l *lane, d *Decision) {
+func (q *question) ask(f *Facts, l *lane, d *Decision) {
 	for {
 		k := l.cur.Load()
 		switch {
@@ -64,10 +67,10 @@ func (q *question) ask(l *lane, d *Decision) {
 			}
 			q.unready(k, d)
 		case k.candidate != nil:
-			if q.both(k, d) {
+			if q.both(f, k, d) {
 				continue
 			}
-		case q.one(k.active, d):
+		case q.one(f, k.active, d):
 			continue
 		}
 		return
@@ -88,23 +91,23 @@ func (q *question) unready(k *fork, d *Decision) {
 }
 
 // one has g (nil: native defaults) decide, or its on_error. again: it was swapped out meanwhile.
-func (q *question) one(g *generation, d *Decision) (again bool) {
+func (q *question) one(f *Facts, g *generation, d *Decision) (again bool) {
 	if g == nil {
 		d.abstain()
 		d.Module, d.Version = "", ""
 		return false
 	}
-	ft, retired := g.run(q, d, yields)
+	ft, retired := g.run(q, f, d, yields)
 	if retired {
 		return true
 	}
 	if ft != faultNone {
 		q.h.faults[ft].Add(1)
-		g.fallback(q, d, ft)
+		g.fallback(q, f, d, ft)
 	}
 	q.by = g
 	if q.smp != nil {
-		q.h.decisions.add(q, g, ft, d.Clamped)
+		q.h.decisions.add(q, f, g, ft, d.Clamped)
 	}
 	return false
 }
@@ -113,38 +116,38 @@ func (q *question) one(g *generation, d *Decision) (again bool) {
 // reaches a request: the active binding decides. The second decision is in line because the facts point into the
 // request's own buffers; it costs what the candidate would cost as the active one, at most its fuel, and it waits for
 // no instance. again: what decides was swapped out meanwhile.
-func (q *question) both(k *fork, d *Decision) (again bool) {
+func (q *question) both(f *Facts, k *fork, d *Decision) (again bool) {
 	var other Decision
-	if mix(q.f.Key)%100 < k.percent {
-		ft, retired := k.candidate.run(q, d, yields)
+	if mix(f.Key)%100 < k.percent {
+		ft, retired := k.candidate.run(q, f, d, yields)
 		if retired {
 			return true
 		}
 		if ft == faultNone {
 			q.by, d.Canary = k.candidate, true
 			if q.smp != nil {
-				q.h.decisions.add(q, k.candidate, ft, d.Clamped)
+				q.h.decisions.add(q, f, k.candidate, ft, d.Clamped)
 			}
-			if q.aside(k, k.active, &other) {
-				q.compare(k, &other, d)
+			if q.aside(f, k, k.active, &other) {
+				q.compare(f, k, &other, d)
 			}
 			return false
 		}
 		q.h.faults[ft].Add(1)
 		k.tally.fault(ft)
-		return q.one(k.active, d)
+		return q.one(f, k.active, d)
 	}
-	if q.one(k.active, d) {
+	if q.one(f, k.active, d) {
 		return true
 	}
-	if k.percent == 0 && q.aside(k, k.candidate, &other) {
-		q.compare(k, d, &other)
+	if k.percent == 0 && q.aside(f, k, k.candidate, &other) {
+		q.compare(f, k, d, &other)
 	}
 	return false
 }
 
 // aside has g decide for comparison only; false: it did not.
-func (q *question) aside(k *fork, g *generation, d *Decision) bool {
+func (q *question) aside(f *Facts, k *fork, g *generation, d *Decision) bool {
 	if g == nil {
 		d.abstain()
 		d.Module, d.Version = "", ""
@@ -152,7 +155,7 @@ func (q *question) aside(k *fork, g *generation, d *Decision) bool {
 	}
 	quiet := *q
 	quiet.smp = nil
-	ft, retired := g.run(&quiet, d, 1)
+	ft, retired := g.run(&quiet, f, d, 1)
 	switch {
 	case retired, ft == faultBusy:
 		k.tally.skipped.Add(1)
@@ -162,7 +165,7 @@ func (q *question) aside(k *fork, g *generation, d *Decision) bool {
 	}
 	q.h.faults[ft].Add(1)
 	if g == k.active {
-		g.fallback(&quiet, d, ft)
+		g.fallback(&quiet, f, d, ft)
 		return true
 	}
 	k.tally.fault(ft)
@@ -170,18 +173,18 @@ func (q *question) aside(k *fork, g *generation, d *Decision) bool {
 }
 
 // compare counts what would differ. An org's answers are compared by what they make of the operator's.
-func (q *question) compare(k *fork, active, candidate *Decision) {
+func (q *question) compare(f *Facts, k *fork, active, candidate *Decision) {
 	a, c := active, candidate
 	if q.op != nil {
 		x, y := *q.op, *q.op
-		q.join(&x, active)
-		q.join(&y, candidate)
+		q.join(f, &x, active)
+		q.join(f, &y, candidate)
 		y.Clamped, y.Reason, y.Message = y.Tenant.Clamped, candidate.Reason, candidate.Message
 		x.Reason, x.Message = active.Reason, active.Message
 		a, c = &x, &y
 	}
 	q.h.count.compared.Add(1)
-	if k.tally.compare(q.f, a, c) {
+	if k.tally.compare(f, a, c) {
 		q.h.count.changed.Add(1)
 	}
 }

@@ -47,12 +47,20 @@ func (l *decisionLog) sample(f *Facts) *sample {
 	return new(sample)
 }
 
+// again is a second sample of the same request; nil of nil.
+func (s *sample) again() *sample {
+	if s == nil {
+		return nil
+	}
+	return new(sample)
+}
+
 func (s *sample) take(g *generation, in *instance, d *Decision) {
 	s.fuel, s.generation, s.answer = in.spent(), g.number, *d
 }
 
 // add queues the line of what g was just asked and answered.
-func (l *decisionLog) add(q *question, g *generation, ft fault, clamped bool) {
+func (l *decisionLog) add(q *question, f *Facts, g *generation, ft fault, clamped bool) {
 	s := q.smp
 	if ft != faultNone {
 		s.answer.abstain()
@@ -60,7 +68,7 @@ func (l *decisionLog) add(q *question, g *generation, ft fault, clamped bool) {
 	}
 	h := q.h
 	s.answer.Clamped = false
-	facts, err := MarshalFacts(q.f, h.o.Tiers, h.o.Labels)
+	facts, err := MarshalFacts(f, h.o.Tiers, h.o.Labels)
 	if err != nil {
 		l.lost.Add(1)
 		return

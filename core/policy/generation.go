@@ -140,13 +140,13 @@ func (g *generation) acquire(f *Facts, looks int) (s *slot, retired bool) {
 	return nil, false
 }
 
-// run decides q's facts, looking for an instance so many times, and clamps what the operator's module answers. A fault
+// run decides f, looking for an instance so many times, and clamps what the operator's module answers. A fault
 // takes the instance out of service.
-func (g *generation) run(q *question, d *Decision, looks int) (ft fault, retired bool) {
+func (g *generation) run(q *question, f *Facts, d *Decision, looks int) (ft fault, retired bool) {
 	if g.quarantined.Load() {
 		return faultQuarantined, false
 	}
-	s, retired := g.acquire(q.f, looks)
+	s, retired := g.acquire(f, looks)
 	if retired {
 		return 0, true
 	}
@@ -154,7 +154,7 @@ func (g *generation) run(q *question, d *Decision, looks int) (ft fault, retired
 		g.host.wakeMender()
 		return faultBusy, false
 	}
-	ft = s.in.call(q.f, d, g.number, len(g.host.o.Tiers))
+	ft = s.in.call(f, d, g.number, len(g.host.o.Tiers))
 	s.calls.Add(1)
 	if q.smp != nil {
 		q.smp.take(g, s.in, d)
@@ -168,7 +168,7 @@ func (g *generation) run(q *question, d *Decision, looks int) (ft fault, retired
 	if d.Abstained {
 		s.abstained.Add(1)
 	} else if q.op == nil {
-		if q.env.clamp(q.f, d, q.env.allowed); d.Clamped {
+		if q.env.clamp(f, d, q.env.allowed); d.Clamped {
 			s.clamped.Add(1)
 		}
 	}
@@ -203,12 +203,12 @@ func (g *generation) calls() (n uint64) {
 }
 
 // fallback gives d what the binding says for a call that faulted.
-func (g *generation) fallback(q *question, d *Decision, ft fault) {
+func (g *generation) fallback(q *question, f *Facts, d *Decision, ft fault) {
 	decided := false
 	if prev := g.prev.Load(); prev != nil && g.binding.OnError == OnErrorLastGood {
 		quiet := *q
 		quiet.smp = nil
-		again, retired := prev.run(&quiet, d, yields)
+		again, retired := prev.run(&quiet, f, d, yields)
 		decided = again == faultNone && !retired
 	}
 	if !decided {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -105,8 +106,12 @@ func mix(z uint64) uint64 {
 
 // instantiate makes k's generations, taking over those of old that decide alike. REQUIRES: the turn.
 func (h *Host) instantiate(ctx context.Context, l *lane, k, old *fork) (err error) {
+	there := []*generation{old.active, old.candidate}
+	if old.active != nil {
+		there = append(there, old.active.prev.Load())
+	}
 	take := func(r *recipe) (*generation, error) {
-		for _, g := range [...]*generation{old.active, old.candidate} {
+		for _, g := range there {
 			if g != nil && g.recipe.same(r) && !g.quarantined.Load() && !k.uses(g) {
 				return g, nil
 			}
@@ -119,7 +124,7 @@ func (h *Host) instantiate(ctx context.Context, l *lane, k, old *fork) (err erro
 	if k.active, err = take(k.want[0]); err != nil {
 		return err
 	}
-	if k.candidate, err = take(k.want[1]); err != nil && k.active != nil && !old.uses(k.active) {
+	if k.candidate, err = take(k.want[1]); err != nil && k.active != nil && !slices.Contains(there, k.active) {
 		h.retire(k.active)
 	}
 	return err
@@ -142,7 +147,7 @@ func (h *Host) put(l *lane, k *fork) {
 		if g == nil || k.uses(g) {
 			continue
 		}
-		if older := g.prev.Swap(nil); older != nil {
+		if older := g.prev.Swap(nil); older != nil && !k.uses(older) {
 			h.retire(older)
 		}
 		if k.active == nil || k.active.prev.Load() != g {

@@ -31,7 +31,8 @@ type Trial struct {
 	Trace    Trace
 }
 
-// Runner runs one instance of a module outside every plan. Not safe for concurrent use.
+// Runner runs one instance of a module outside every plan. Not safe for concurrent use, and not
+// to be used after the host's Close.
 type Runner struct {
 	h    *Host
 	r    *recipe
@@ -150,7 +151,7 @@ func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial
 	}
 	defer run.Close()
 	e := h.env.Load()
-	q := question{h: h, f: f, env: e.of(f.Tier)}
+	q := question{h: h, env: e.of(f.Tier)}
 	out := Trial{Binding: run.r.binding}
 	finish := func(d *Decision, ft fault) {
 		if ft != faultNone && run.r.binding.OnError == OnErrorDeny {
@@ -168,7 +169,7 @@ func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial
 		out.Decision.Envelope = &q.env.Envelope
 		return out, nil
 	}
-	q.ask(&h.operator, &out.Decision)
+	q.ask(f, &h.operator, &out.Decision)
 	told := *f
 	h.effective(&told, &out.Decision)
 	var ft fault
@@ -176,8 +177,8 @@ func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial
 	if out.Decision.Verdict != Deny {
 		part := out.Answer
 		finish(&part, ft)
-		mine := question{h: h, f: &told, env: q.env, tenant: &e.tenant, op: &out.Decision, by: &generation{recipe: run.r}}
-		mine.join(&out.Decision, &part)
+		mine := question{h: h, env: q.env, tenant: &e.tenant, op: &out.Decision, by: &generation{recipe: run.r}}
+		mine.join(&told, &out.Decision, &part)
 	}
 	out.Decision.Envelope = &q.env.Envelope
 	return out, nil
