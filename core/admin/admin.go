@@ -5,7 +5,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/weir-gateway/weir/core/auth"
@@ -27,12 +29,22 @@ type Live interface {
 type Options struct {
 	Token    string // at least 16 characters; empty refuses everybody
 	Currency string // "cny"
+	// Envelope bounds the operator's module; it stands in for Envelopes.Operator where that is zero.
 	Envelope policy.Envelope
-	Version  string
+	// Envelopes bound everybody's modules.
+	Envelopes policy.Envelopes
+	Version   string
 	// Tiers are the configured tiers: keys may name only these, and usage-window shows their limits where a key has
 	// none of its own. Nil: any name is accepted.
 	Tiers map[string]limit.Limits
+	// TierNames are the tiers in the policy host's order, and Labels what its attributes 8-15 are taken from: dry runs
+	// read and make facts with them.
+	TierNames []string
+	Labels    []Label
 }
+
+// Label says where a label of the facts comes from: a label of the key or of the model, or a header.
+type Label struct{ Name, Source, Field string }
 
 // Parts are what the API works on.
 type Parts struct {
@@ -60,15 +72,22 @@ type API struct {
 	turn   chan struct{} // one slot: who holds it may change things
 
 	// Views for readers; replaced by who holds the turn.
-	goods    atomic.Pointer[goods]
-	global   atomic.Pointer[limit.Limits]
-	rules    atomic.Pointer[rules]
-	envelope atomic.Pointer[policy.Envelope]
-	tiers    atomic.Pointer[map[string]limit.Limits]
+	goods     atomic.Pointer[goods]
+	global    atomic.Pointer[limit.Limits]
+	rules     atomic.Pointer[rules]
+	envelopes atomic.Pointer[policy.Envelopes] // for the next Seed
+	enforced  atomic.Pointer[policy.Envelopes] // what the policy host has
+	tiers     atomic.Pointer[map[string]limit.Limits]
 
 	// Touched only with the turn.
-	seeded   map[string]string // object -> hash of what Seed wrote
-	enforced policy.Envelope   // what the active module was activated with
+	seeded map[string]string // object -> hash of what Seed wrote
+
+	rolledBack rollbacks
+	pace       pace
+	started    sync.Once
+	ending     sync.Once
+	closing    chan struct{}  // closed by Close
+	running    sync.WaitGroup // watch
 }
 
 // New makes the API; Restore must be called before it is served.
@@ -79,18 +98,29 @@ func New(o Options, p Parts) *API {
 	if o.Currency == "" {
 		o.Currency = "cny"
 	}
-	a := &API{Parts: p, o: o, token: sha256.Sum256([]byte(o.Token)), turn: make(chan struct{}, 1), seeded: map[string]string{}}
+	a := &API{Parts: p, o: o, token: sha256.Sum256([]byte(o.Token)), turn: make(chan struct{}, 1), seeded: map[string]string{}, closing: make(chan struct{})}
 	a.suffix = strings.ToUpper(o.Currency[:1]) + strings.ToLower(o.Currency[1:])
 	a.goods.Store(new(goods))
 	a.global.Store(new(limit.Limits))
 	a.rules.Store(new(rules))
-	a.SetEnvelope(o.Envelope)
+	a.enforced.Store(new(policy.Envelopes))
+	if reflect.ValueOf(o.Envelopes.Operator).IsZero() {
+		o.Envelopes.Operator = o.Envelope
+	}
+	a.SetEnvelopes(o.Envelopes)
 	a.SetTiers(o.Tiers)
 	return a
 }
 
-// SetEnvelope bounds policies anew; the active one is bound by it from the next activation or Seed on.
-func (a *API) SetEnvelope(e policy.Envelope) { a.envelope.Store(&e) }
+// SetEnvelopes bounds policies anew, from the next Seed on, which fails when they name an unknown tier.
+func (a *API) SetEnvelopes(e policy.Envelopes) { a.envelopes.Store(&e) }
+
+// SetEnvelope is SetEnvelopes for the operator's alone.
+func (a *API) SetEnvelope(e policy.Envelope) {
+	next := *a.envelopes.Load()
+	next.Operator = e
+	a.SetEnvelopes(next)
+}
 
 // SetTiers changes the limits that usage-window shows for keys without their own; nil: any tier name is accepted.
 func (a *API) SetTiers(t map[string]limit.Limits) { a.tiers.Store(&t) }

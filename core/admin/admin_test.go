@@ -69,6 +69,9 @@ func newFixture(t testing.TB) *fixture { return openFixture(t, admin.Options{Cur
 func openFixture(t testing.TB, o admin.Options) *fixture {
 	o.Token, o.Version = adminToken, "test"
 	o.Envelope = policy.Envelope{MaxMultiplier: 10_000, MaxBurst: 10_000, MaxCustomDims: 4, MinPrice: 1000, MayDeny: true}
+	o.Envelopes.Tenant = policy.Envelope{MaxMultiplier: 2_000, MaxBurst: 3_000, MaxCustomDims: 2, Tiers: []string{"pro"}}
+	o.TierNames = []string{"free", "pro"}
+	o.Labels = []admin.Label{{Name: "tier", Source: "key", Field: "tier"}, {Name: "soft", Source: "key", Field: "soft"}, {Name: "hot", Source: "model", Field: "hot"}}
 	f := &fixture{t: t, clock: llm.NewFakeClock(start), store: storetest.NewMemory(), o: o}
 	f.open()
 	t.Cleanup(func() { f.close() })
@@ -85,7 +88,7 @@ func (f *fixture) open() {
 	f.must(err)
 	f.ledger, f.dir, f.proxy = l, auth.NewDirectory(secret, f.clock), new(proxy)
 	f.limiter = limit.New(limit.Options{}, f.clock, l)
-	f.host, err = policy.NewHost(policy.Options{CacheDir: f.t.TempDir(), Tiers: []string{"free", "pro"}, Labels: []string{"tier", "soft", "hot"}, Clock: f.clock})
+	f.host, err = policy.NewHost(policy.Options{CacheDir: f.t.TempDir(), Tiers: f.o.TierNames, Labels: []string{"tier", "soft", "hot"}, Clock: f.clock})
 	f.must(err)
 	client := upstream.NewClient(upstream.Options{}, f.clock)
 	f.api = admin.New(f.o, admin.Parts{Clock: f.clock, Random: random, Ledger: l, Directory: f.dir, Limiter: f.limiter, Policy: f.host,
@@ -94,6 +97,7 @@ func (f *fixture) open() {
 	f.must(f.api.Restore(f.t.Context(), state))
 	f.handler = f.api.Handler()
 	f.close = func() {
+		f.api.Close()
 		client.Close()
 		f.host.Close()
 		f.limiter.Close()

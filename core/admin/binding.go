@@ -2,23 +2,23 @@ package admin
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/weir-gateway/weir/core/ledger"
-	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
 )
 
 const (
-	operator   = "operator" // the scope whose module every request passes, and its document's id
-	maxHistory = 16         // earlier bindings that can be rolled back to
+	maxHistory   = 16        // bindings that were active, and as many that were withdrawn, per owner
+	maxKeptBytes = 256 << 10 // of their params together
+
+	// Beside policy's stages of a candidate, and "uploaded" for what no binding names.
+	stageActive = "active"
+	stageKept   = "kept"
 )
 
-// binding says which module decides, with which params.
+// binding is one version of an owner's policy: a module's bytes, its params, and what happens when it fails.
 type binding struct {
 	Module  string          `json:"module"`
 	Hash    string          `json:"hash"`
@@ -26,200 +26,220 @@ type binding struct {
 	OnError policy.OnError  `json:"onError"`
 }
 
-// bindingDoc is the binding in force and those before it, oldest first. Stored under "binding".
+// bindingDoc is an owner's binding in force, the one on trial, and what can be gone back to. Stored under "binding", by
+// the owner. Its methods give new documents and leave the old one alone.
 type bindingDoc struct {
-	Current *binding  `json:"current"`
+	Current   *binding     `json:"current"`
+	Candidate *binding     `json:"candidate,omitempty"`
+	Stage     policy.Stage `json:"stage,omitempty"`   // of Candidate
+	Percent   int          `json:"percent,omitempty"` // of the keys that Candidate decides for
+	// History was in force before Current, oldest first: where a rollback goes, by hand or by itself.
 	History []binding `json:"history,omitempty"`
+	// Kept was withdrawn or rolled back from, oldest first: a rollback goes there only by name.
+	Kept []binding `json:"kept,omitempty"`
 }
 
-func (b bindingDoc) serves(name, hash string) bool {
-	return b.Current != nil && b.Current.Module == name && b.Current.Hash == hash
+func (b binding) equal(o binding) bool {
+	return b.Module == o.Module && b.Hash == o.Hash && cmp.Or(b.OnError, policy.OnErrorDefault) == cmp.Or(o.OnError, policy.OnErrorDefault) &&
+		bytes.Equal(b.Params, o.Params)
 }
 
-func (b bindingDoc) needs(name, hash string) bool {
-	return b.serves(name, hash) || slices.ContainsFunc(b.History, func(o binding) bool { return o.Module == name && o.Hash == hash })
+func (b binding) host() *policy.Binding {
+	return &policy.Binding{Module: b.Module, Hash: b.Hash, Params: b.Params, OnError: b.OnError}
 }
 
-// to is the document after next takes over.
-func (b bindingDoc) to(next *binding) bindingDoc {
-	d := bindingDoc{Current: next, History: slices.Clone(b.History)}
-	if b.Current != nil && (next == nil || !b.Current.equal(*next)) {
-		d.History = append(d.History, *b.Current)
-		d.History = d.History[max(0, len(d.History)-maxHistory):]
+func fromHost(b *policy.Binding) *binding {
+	return &binding{Module: b.Module, Hash: b.Hash, Params: b.Params, OnError: b.OnError}
+}
+
+// version is what X-Weir-Policy says after the module's name.
+func (b binding) version() string { return b.host().Version() }
+
+func same(b *binding, o *binding) bool {
+	return b == nil && o == nil || b != nil && o != nil && b.equal(*o)
+}
+
+// plan is the document for the host.
+func (d bindingDoc) plan() policy.Plan {
+	p := policy.Plan{Stage: d.Stage, Percent: d.Percent}
+	if d.Current != nil {
+		p.Active = d.Current.host()
+	}
+	if d.Candidate != nil {
+		p.Candidate = d.Candidate.host()
+	}
+	if n := len(d.History); n > 0 {
+		p.Previous = d.History[n-1].host()
+	}
+	return p
+}
+
+// all are the bindings of a policy, the one in force first, then the newest first; of every policy without a name.
+func (d bindingDoc) all(name string) (out []binding) {
+	add := func(b binding) {
+		if name == "" || b.Module == name {
+			out = append(out, b)
+		}
+	}
+	for _, b := range []*binding{d.Current, d.Candidate} {
+		if b != nil {
+			add(*b)
+		}
+	}
+	for _, list := range [][]binding{d.History, d.Kept} {
+		for _, b := range slices.Backward(list) {
+			add(b)
+		}
+	}
+	return out
+}
+
+func (d bindingDoc) serves(name string) bool { return d.Current != nil && d.Current.Module == name }
+func (d bindingDoc) tries(name string) bool  { return d.Candidate != nil && d.Candidate.Module == name }
+
+func (d bindingDoc) needs(name, hash string) bool {
+	return slices.ContainsFunc(d.all(name), func(b binding) bool { return b.Hash == hash })
+}
+
+// standing is what a binding is to its owner, and for how many of a hundred keys it decides.
+func (d bindingDoc) standing(b binding) (stage string, percent int) {
+	switch {
+	case d.Current != nil && d.Current.equal(b):
+		return stageActive, 100 - d.Percent
+	case d.Candidate != nil && d.Candidate.equal(b):
+		return string(d.Stage), d.Percent
+	}
+	return stageKept, 0
+}
+
+// activated has next decide; nil: no module. The policy's candidate has had its trial.
+func (d bindingDoc) activated(next *binding) bindingDoc {
+	if next == nil || d.tries(next.Module) {
+		d = d.withdrawn()
+	}
+	if next != nil {
+		d = d.without(*next)
+	}
+	if d.Current != nil && !same(d.Current, next) {
+		d.History = append(slices.Clone(d.History), *d.Current)
+	}
+	d.Current = next
+	return d.trimmed()
+}
+
+// tried puts next on trial beside the binding in force.
+func (d bindingDoc) tried(next binding, stage policy.Stage, percent int) bindingDoc {
+	if !same(d.Candidate, &next) {
+		d = d.withdrawn()
+		d = d.without(next)
+	}
+	d.Candidate, d.Stage, d.Percent = &next, stage, percent
+	return d.trimmed()
+}
+
+// withdrawn ends a trial.
+func (d bindingDoc) withdrawn() bindingDoc {
+	if d.Candidate != nil {
+		d.Kept = append(slices.Clone(d.Kept), *d.Candidate)
+	}
+	d.Candidate, d.Stage, d.Percent = nil, "", 0
+	return d.trimmed()
+}
+
+// backTo goes back to an entry of History; what came after it is set aside.
+func (d bindingDoc) backTo(i int) bindingDoc {
+	to := d.History[i]
+	d.Kept = slices.Concat(d.Kept, d.History[i+1:])
+	if d.Current != nil {
+		d.Kept = append(d.Kept, *d.Current)
+	}
+	d.History = slices.Clone(d.History[:i])
+	if same(d.Candidate, &to) {
+		d.Candidate, d.Stage, d.Percent = nil, "", 0
+	}
+	d.Current = &to
+	return d.trimmed()
+}
+
+// without forgets that b was in force or set aside: it is about to be again.
+func (d bindingDoc) without(b binding) bindingDoc {
+	other := func(list []binding) []binding {
+		return slices.DeleteFunc(slices.Clone(list), func(o binding) bool { return o.equal(b) })
+	}
+	d.History, d.Kept = other(d.History), other(d.Kept)
+	return d
+}
+
+// settled is the document after the host has changed the plan by itself.
+func (d bindingDoc) settled(p policy.Plan) bindingDoc {
+	if d.Candidate != nil && p.Candidate == nil {
+		d = d.withdrawn()
+	}
+	if d.Current == nil || p.Active == nil {
+		return d
+	}
+	now := fromHost(p.Active)
+	if same(d.Current, now) {
+		return d
+	}
+	for i, b := range slices.Backward(d.History) {
+		if b.equal(*now) {
+			return d.backTo(i)
+		}
+	}
+	d.Kept = append(slices.Clone(d.Kept), *d.Current)
+	d.Current = now
+	return d.trimmed()
+}
+
+// trimmed keeps the document within its bounds; what is oldest goes, first of what only a name leads to.
+func (d bindingDoc) trimmed() bindingDoc {
+	last := func(list []binding) []binding { return list[max(0, len(list)-maxHistory):] }
+	d.History, d.Kept = last(d.History), last(d.Kept)
+	size := 0
+	for _, list := range [][]binding{d.History, d.Kept} {
+		for _, b := range list {
+			size += len(b.Params)
+		}
+	}
+	for size > maxKeptBytes && len(d.Kept) > 0 {
+		size -= len(d.Kept[0].Params)
+		d.Kept = d.Kept[1:]
+	}
+	for size > maxKeptBytes {
+		size -= len(d.History[0].Params)
+		d.History = d.History[1:]
 	}
 	return d
 }
 
-func (b binding) equal(o binding) bool {
-	return b.Module == o.Module && b.Hash == o.Hash && b.OnError == o.OnError && bytes.Equal(b.Params, o.Params)
+func (d bindingDoc) equal(o bindingDoc) bool { return bytes.Equal(encode(d), encode(o)) }
+
+// bindingView shows what decides for an owner.
+func bindingView(owner policy.Owner, d bindingDoc) object { return d.view(owner, maxParamsBytes) }
+
+const maxAuditParams = 8 << 10 // bytes; longer ones are named by their version only
+
+// auditBinding is bindingView with room for both sides of a change in one line of the audit.
+func auditBinding(owner policy.Owner, d bindingDoc) object { return d.view(owner, maxAuditParams) }
+
+// view leaves params out that are longer than most bytes.
+func (d bindingDoc) view(owner policy.Owner, most int) object {
+	v := object{{"owner", owner.String()}, {"module", nil}, {"hash", nil}, {"version", nil}, {"params", nil}, {"onError", nil}}
+	if d.Current != nil {
+		v = append(v[:1], d.Current.view(most)...)
+	}
+	var candidate any
+	if d.Candidate != nil {
+		candidate = append(d.Candidate.view(most), object{{"stage", d.Stage}, {"percent", d.Percent}}...)
+	}
+	return append(v, member{"candidate", candidate})
 }
 
-func bindingView(b *binding) object {
-	v := object{{"scope", operator}, {"module", nil}, {"hash", nil}, {"version", nil}, {"params", nil}, {"onError", nil}}
-	if b != nil {
-		v = object{{"scope", operator}, {"module", b.Module}, {"hash", b.Hash}, {"version", short(b.Hash)}, {"params", b.Params}, {"onError", b.OnError}}
+func (b binding) view(most int) object {
+	v := object{{"module", b.Module}, {"hash", b.Hash}, {"version", b.version()}, {"params", b.Params}, {"onError", b.OnError}}
+	if len(b.Params) > most {
+		v[3] = member{"paramsBytes", len(b.Params)}
 	}
 	return v
-}
-
-func (a *API) listBindings(c *call) (answer, error) {
-	if q := parseQuery(c.URL); q.err != nil {
-		return answer{}, q.err
-	}
-	return ok(object{{"data", []object{bindingView(a.rules.Load().bound.Current)}}, {"nextCursor", nil}}), nil
-}
-
-// activatePolicy lets a version decide from the next request on. Absent params and onError stay as they are while
-// the policy is the active one already. A policy that comes with the binary is stored on the way.
-func (a *API) activatePolicy(c *call) (answer, error) {
-	b := parseBody(c.body)
-	next := binding{Module: c.PathValue("name")}
-	return a.bindTo(c, b, next, "policy.activate")
-}
-
-// putBinding is the same from the binding's side; module null lets no module decide.
-func (a *API) putBinding(c *call) (answer, error) {
-	b := parseBody(c.body)
-	scope, next := operator, binding{}
-	b.text("scope", &scope, func(s string) error {
-		if s != operator {
-			return errors.New(`only the scope "operator" can be bound`)
-		}
-		return nil
-	})
-	b.need("module")
-	if b.null("module") {
-		if err := b.end(); err != nil {
-			return answer{}, err
-		}
-		return a.bind(c, a.rules.Load(), nil, nil, "binding.clear")
-	}
-	b.text("module", &next.Module, checkPolicyName)
-	return a.bindTo(c, b, next, "binding.set")
-}
-
-// bindTo reads the rest of the body and binds.
-func (a *API) bindTo(c *call, b *body, next binding, action string) (answer, error) {
-	var text string
-	r := a.rules.Load()
-	next.OnError = policy.OnErrorDefault
-	if cur := r.bound.Current; cur != nil && cur.Module == next.Module {
-		next.Params, next.OnError = cur.Params, cur.OnError
-	}
-	b.text("version", &text, checkName)
-	b.text("hash", &text, checkName)
-	b.params("params", &next.Params)
-	b.text("onError", (*string)(&next.OnError), checkOnError)
-	if b.has("version") && b.has("hash") {
-		b.fail("hash", "give either version or hash")
-	}
-	if err := b.end(); err != nil {
-		return answer{}, err
-	}
-	p, _ := r.policy(next.Module)
-	p, docs, found, err := a.shipped(c.ctx, p)
-	if err != nil {
-		return answer{}, err
-	}
-	if !found {
-		_, err := a.policyNamed(next.Module)
-		return answer{}, err
-	}
-	v, err := p.find(text)
-	if err != nil {
-		return answer{}, err
-	}
-	next.Hash = v.Hash
-	return a.bind(c, r.with(p), &next, docs, action)
-}
-
-// bind swaps the module and makes it durable; when that fails the old one serves again.
-func (a *API) bind(c *call, r *rules, next *binding, docs []ledger.Doc, action string) (answer, error) {
-	return a.rebind(c, r, r.bound.to(next), docs, action)
-}
-
-func (a *API) rebind(c *call, r *rules, to bindingDoc, docs []ledger.Doc, action string) (answer, error) {
-	if err := a.activate(c.ctx, r, to.Current); err != nil {
-		return answer{}, err
-	}
-	ans := ok(bindingView(to.Current))
-	docs = append(docs, named("binding", operator, to))
-	err := a.put(c.ctx, c, change{action: action, target: "binding:" + operator, before: bindingView(r.bound.Current), after: ans.value, docs: docs}, ans)
-	if err != nil {
-		a.reactivate(c.ctx)
-		return answer{}, err
-	}
-	a.rules.Store(&rules{r.policies, to})
-	return ans, nil
-}
-
-// activate puts a module in force that the rules know; nil: none. The host has verified it, in this process or from
-// the stored bytes now.
-func (a *API) activate(ctx context.Context, r *rules, b *binding) error {
-	env := *a.envelope.Load()
-	if b == nil {
-		return a.Policy.Activate(ctx, nil, env)
-	}
-	if err := a.load(ctx, r, b); err != nil {
-		return err
-	}
-	err := a.Policy.Activate(ctx, &policy.Binding{Module: b.Module, Hash: b.Hash, Params: b.Params, OnError: b.OnError}, env)
-	if err == nil {
-		a.enforced = env
-	}
-	return err
-}
-
-// load makes sure that the host has a binding's module.
-func (a *API) load(ctx context.Context, r *rules, b *binding) error {
-	p, _ := r.policy(b.Module)
-	v, err := p.find(b.Hash)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(a.Policy.Modules(), func(m policy.Module) bool { return m.Hash == v.Hash && m.Name == p.Name }) {
-		return nil
-	}
-	d, found, err := a.Ledger.Doc("module", moduleID(p.Name, v.Hash))
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return fmt.Errorf("the bytes of policy %s version %s are not in the store", p.Name, short(v.Hash))
-	}
-	_, err = a.Policy.Add(ctx, p.Name, d.Data, v.Profile)
-	return err
-}
-
-// reactivate goes back to the binding in force after a change that could not be written.
-func (a *API) reactivate(ctx context.Context) {
-	r := a.rules.Load()
-	if err := a.activate(ctx, r, r.bound.Current); err != nil {
-		a.Log.Error("the policy in force before a failed change could not be activated again", "error", err)
-	}
-}
-
-// rollbackPolicy activates what the policy had before: the newest earlier binding of the same name. What came after it
-// is forgotten, so that a second call goes one further back.
-func (a *API) rollbackPolicy(c *call) (answer, error) {
-	if err := parseBody(c.body).end(); err != nil {
-		return answer{}, err
-	}
-	p, err := a.policy(c)
-	if err != nil {
-		return answer{}, err
-	}
-	r := a.rules.Load()
-	cur := r.bound.Current
-	if cur == nil || cur.Module != p.Name {
-		return answer{}, llm.Errorf(llm.KindConflict, "policy %q is not active; activate it instead", p.Name)
-	}
-	i := len(r.bound.History) - 1
-	for ; i >= 0 && (r.bound.History[i].Module != p.Name || r.bound.History[i].equal(*cur)); i-- {
-	}
-	if i < 0 {
-		return answer{}, llm.Errorf(llm.KindConflict, "policy %q has no earlier version that was active", p.Name)
-	}
-	to := bindingDoc{Current: &r.bound.History[i], History: slices.Clone(r.bound.History[:i])}
-	return a.rebind(c, r, to, nil, "policy.rollback")
 }

@@ -22,6 +22,7 @@ var classes = map[llm.Kind]class{
 	llm.KindNotFound:     {http.StatusNotFound, "not_found_error", "not_found"},
 	llm.KindConflict:     {http.StatusConflict, "conflict_error", "conflict"},
 	llm.KindUnavailable:  {http.StatusServiceUnavailable, "api_error", "unavailable"},
+	llm.KindRateLimited:  {http.StatusTooManyRequests, "rate_limit_error", "rate_limited"},
 	llm.KindTimeout:      {http.StatusServiceUnavailable, "api_error", "unavailable"},
 }
 

@@ -35,11 +35,24 @@ func (a *API) writePolicyMetrics(w io.Writer) {
 		return
 	}
 	s := a.Policy.Stats()
-	metrics.WriteCounterUint64(w, "weir_policy_calls_total", s.Calls)
-	metrics.WriteCounterUint64(w, "weir_policy_abstained_total", s.Abstained)
-	metrics.WriteCounterUint64(w, "weir_policy_clamped_total", s.Clamped)
-	metrics.WriteCounterUint64(w, "weir_policy_swaps_total", s.Swaps)
-	metrics.WriteCounterUint64(w, "weir_policy_quarantined_total", s.Quarantined)
+	for _, counter := range []struct {
+		name string
+		n    uint64
+	}{
+		{"calls", s.Calls}, {"abstained", s.Abstained}, {"clamped", s.Clamped}, {"swaps", s.Swaps}, {"quarantined", s.Quarantined},
+		{"compared", s.Compared}, {"would_change", s.Changed}, {"candidates_dropped", s.Dropped}, {"events_dropped", s.EventsDropped},
+		{"log_lines_dropped", s.LogsDropped}, {"decisions_logged", s.Logged}, {"decisions_log_dropped", s.LoggedDropped},
+		{"tenant_builds", s.TenantBuilds}, {"tenant_evictions", s.TenantEvictions}, {"tenant_cold", s.TenantCold}, {"tenant_clamped", s.TenantClamped},
+		{`rollbacks_total{owner_kind="operator"}`, a.rolledBack.operator.Load()}, {`rollbacks_total{owner_kind="org"}`, a.rolledBack.orgs.Load()},
+	} {
+		if !strings.HasSuffix(counter.name, "}") {
+			counter.name += "_total"
+		}
+		metrics.WriteCounterUint64(w, "weir_policy_"+counter.name, counter.n)
+	}
+	metrics.WriteGaugeUint64(w, "weir_policy_tenants", s.Tenants)
+	metrics.WriteGaugeUint64(w, "weir_policy_tenants_live", s.TenantsLive)
+	metrics.WriteGaugeUint64(w, "weir_policy_tenant_bytes", uint64(max(s.TenantBytes, 0)))
 	for _, fault := range []struct {
 		kind string
 		n    uint64

@@ -14,13 +14,16 @@ import (
 
 const maxExpiryDays = 36_500
 
+// ScopeTenant lets a key see and change the rules of its org.
+const ScopeTenant = "tenant"
+
 func (a *API) keyView(k auth.Key) object {
 	v := object{{"id", k.ID}, {"userId", k.UserID}, {"name", k.Name}, {"preview", k.Preview},
 		{"qpsLimit", k.QPSLimit}, {"tpmLimit", k.TPMLimit}, {"concurrencyLimit", k.ConcurrencyLimit}}
 	v = append(v, a.money("monthlyQuota", k.MonthlyQuota)...)
 	return append(v, object{{"tier", orNull(k.Tier)}, {"models", list(k.Models)}, {"timezone", zoneName(k.Timezone)},
 		{"nextTimezone", orNull(k.NextTimezone)}, {"nextTimezoneAt", moment(k.NextTimezoneAtMS)},
-		{"expiresAt", moment(k.ExpiresAtMS)}, {"labels", table(k.Labels)}, {"createdAt", moment(k.CreatedAtMS)}}...)
+		{"expiresAt", moment(k.ExpiresAtMS)}, {"labels", table(k.Labels)}, {"scopes", list(k.Scopes)}, {"createdAt", moment(k.CreatedAtMS)}}...)
 }
 
 func zoneName(s string) string {
@@ -53,6 +56,7 @@ func (a *API) keyFields(b *body, k *auth.Key) {
 	b.text("tier", &k.Tier, a.checkTier)
 	b.strings("models", &k.Models, a.goods.Load().checkAllowed)
 	b.labels("labels", &k.Labels)
+	b.strings("scopes", &k.Scopes, oneOf(ScopeTenant))
 	a.expiry(b, k)
 }
 

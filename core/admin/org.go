@@ -4,6 +4,7 @@ import (
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
 )
 
 func (a *API) orgView(o auth.Org) object {
@@ -84,10 +85,16 @@ func (a *API) deleteOrg(c *call) (answer, error) {
 	if len(users) > 0 {
 		return answer{}, llm.Errorf(llm.KindConflict, "org %d still has %d users, the first is %d; delete them first", o.ID, len(users), users[0].ID)
 	}
-	err = a.put(c.ctx, c, change{action: "org.delete", target: target("org", o.ID), before: a.orgView(o),
-		docs: []ledger.Doc{doc("org", o.ID, nil)}}, answer{})
+	owner := policy.Owner(o.ID)
+	docs := []ledger.Doc{doc("org", o.ID, nil)}
+	if _, bound := a.rules.Load().bound[owner]; bound {
+		docs = append(docs, named("binding", owner.String(), nil))
+	}
+	err = a.put(c.ctx, c, change{action: "org.delete", target: target("org", o.ID), before: a.orgView(o), docs: docs}, answer{})
 	if err == nil {
 		a.Directory.DeleteOrg(o.ID)
+		a.rules.Store(a.rules.Load().unbind(owner))
+		err = a.Policy.Plan(c.ctx, owner, policy.Plan{})
 	}
 	return deleted(o.ID), err
 }

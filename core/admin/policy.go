@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,10 +23,11 @@ const (
 	maxParamsBytes = 64 << 10
 )
 
-// rules are the policies and the binding in force: immutable.
+// rules are the policies and everybody's bindings: immutable.
 type rules struct {
 	policies []policyDoc // by name
-	bound    bindingDoc
+	bound    map[policy.Owner]bindingDoc
+	ailing   map[policy.Owner]string // why an org's bindings are not in force
 }
 
 // policyDoc is a named series of modules, oldest first. Stored under "policy"; the bytes of each version are documents
@@ -58,7 +60,40 @@ func (r *rules) with(p policyDoc) *rules {
 	next := only(slices.Clone(r.policies), func(old policyDoc) bool { return old.Name != p.Name })
 	next = append(next, p)
 	slices.SortFunc(next, func(a, b policyDoc) int { return strings.Compare(a.Name, b.Name) })
-	return &rules{next, r.bound}
+	return &rules{next, r.bound, r.ailing}
+}
+
+// bind is r with one owner's bindings put in, in force.
+func (r *rules) bind(owner policy.Owner, d bindingDoc) *rules {
+	next := r.unbind(owner)
+	next.bound[owner] = d
+	return next
+}
+
+// unbind is r without an owner.
+func (r *rules) unbind(owner policy.Owner) *rules {
+	next := &rules{r.policies, map[policy.Owner]bindingDoc{}, maps.Clone(r.ailing)}
+	maps.Copy(next.bound, r.bound)
+	delete(next.bound, owner)
+	delete(next.ailing, owner)
+	return next
+}
+
+// ails is r with an org whose bindings are not in force.
+func (r *rules) ails(owner policy.Owner, why string) *rules {
+	next := &rules{r.policies, r.bound, map[policy.Owner]string{owner: why}}
+	maps.Copy(next.ailing, r.ailing)
+	return next
+}
+
+// needs: a binding of somebody leads to a version.
+func (r *rules) needs(name, hash string) bool {
+	for _, d := range r.bound {
+		if d.needs(name, hash) {
+			return true
+		}
+	}
+	return false
 }
 
 // find resolves a version by hash or its beginning; empty is the newest.
@@ -88,10 +123,10 @@ func (p policyDoc) find(text string) (version, error) {
 func short(hash string) string { return hash[:min(12, len(hash))] }
 
 // add is p with one more version, and the hashes that had to make room. Versions that a binding needs stay.
-func (p policyDoc) add(v version, b bindingDoc) (next policyDoc, dropped []string) {
+func (p policyDoc) add(v version, r *rules) (next policyDoc, dropped []string) {
 	next = policyDoc{p.Name, append(slices.Clone(p.Versions), v)}
 	for i := 0; len(next.Versions) > maxVersions && i < len(next.Versions)-1; {
-		if old := next.Versions[i]; !b.needs(p.Name, old.Hash) {
+		if old := next.Versions[i]; !r.needs(p.Name, old.Hash) {
 			next.Versions = slices.Delete(next.Versions, i, i+1)
 			dropped = append(dropped, old.Hash)
 			continue
@@ -115,25 +150,55 @@ func checkPolicyName(s string) error {
 	return nil
 }
 
-func versionView(v version, active bool) object {
-	return object{{"hash", v.Hash}, {"version", short(v.Hash)}, {"profile", v.Profile}, {"size", v.Size}, {"cases", v.Cases},
-		{"active", active}, {"uploadedAt", moment(v.AtMS)}, {"schema", v.Schema}, {"about", v.About}}
+// versionView shows what was uploaded.
+func versionView(v version) object {
+	return object{{"profile", v.Profile}, {"size", v.Size}, {"cases", v.Cases},
+		{"uploadedAt", moment(v.AtMS)}, {"schema", v.Schema}, {"about", v.About}}
 }
 
-// listPolicies shows one row per policy: the active version, else the newest.
+// uploadedView is a version that an owner has not bound.
+func uploadedView(v version) object {
+	return append(object{{"hash", v.Hash}, {"version", short(v.Hash)}, {"stage", "uploaded"}, {"percent", 0}, {"active", false}}, versionView(v)...)
+}
+
+// standingView is a version with what it is to its owner; percent is of the keys that it decides for.
+func (d bindingDoc) standingView(b binding, v version) object {
+	stage, percent := d.standing(b)
+	return append(object{{"hash", v.Hash}, {"version", b.version()}, {"stage", stage}, {"percent", percent},
+		{"active", stage == stageActive}, {"params", b.Params}, {"onError", b.OnError}}, versionView(v)...)
+}
+
+// listPolicies shows one row per policy: the operator's active version, else its candidate, else the newest.
 func (a *API) listPolicies(c *call) (answer, error) {
 	q := parseQuery(c.URL, "limit", "cursor", "name")
 	r := a.rules.Load()
 	name := q.text("name")
 	rows := only(slices.Clone(r.policies), func(p policyDoc) bool { return name == "" || p.Name == name })
-	return pageOf(q, rows, func(p policyDoc) string { return p.Name }, parseName, func(p policyDoc) object {
-		v := p.Versions[len(p.Versions)-1]
-		active := r.bound.Current != nil && r.bound.Current.Module == p.Name
-		if active {
-			v, _ = p.find(r.bound.Current.Hash)
+	return pageOf(q, rows, func(p policyDoc) string { return p.Name }, parseName, r.policyView)
+}
+
+func (r *rules) policyView(p policyDoc) object {
+	d := r.bound[policy.Operator]
+	row, candidate := uploadedView(p.Versions[len(p.Versions)-1]), any(nil)
+	show := func(b *binding) {
+		if v, err := p.find(b.Hash); err == nil {
+			row = d.standingView(*b, v)
 		}
-		return append(object{{"name", p.Name}, {"versions", len(p.Versions)}}, versionView(v, active)...)
-	})
+	}
+	if d.tries(p.Name) {
+		candidate = object{{"version", d.Candidate.version()}, {"stage", d.Stage}, {"percent", d.Percent}}
+		show(d.Candidate)
+	}
+	if d.serves(p.Name) {
+		show(d.Current)
+	}
+	orgs := 0
+	for owner, d := range r.bound {
+		if owner != policy.Operator && (d.serves(p.Name) || d.tries(p.Name)) {
+			orgs++
+		}
+	}
+	return append(append(object{{"name", p.Name}, {"versions", len(p.Versions)}}, row...), object{{"candidate", candidate}, {"orgs", orgs}}...)
 }
 
 // policy finds the one in the path.
@@ -152,18 +217,32 @@ func (a *API) policyNamed(name string) (policyDoc, error) {
 	return p, llm.Errorf(llm.KindNotFound, "no policy %.64q%s", name, suggest(name, names))
 }
 
-// listVersions shows a policy's versions, newest first.
+// listVersions shows what an owner can name: every binding that it has or had of the policy, and every upload that it
+// never bound; by upload, newest first.
 func (a *API) listVersions(c *call) (answer, error) {
+	q := parseQuery(c.URL, "owner")
+	owner := a.ownerOf(q)
+	if q.err != nil {
+		return answer{}, q.err
+	}
 	p, err := a.policy(c)
 	if err != nil {
 		return answer{}, err
 	}
-	bound := a.rules.Load().bound
-	rows := make([]object, 0, len(p.Versions))
+	d := a.bound(owner)
+	bindings, rows := d.all(p.Name), []object{}
 	for _, v := range slices.Backward(p.Versions) {
-		rows = append(rows, versionView(v, bound.serves(p.Name, v.Hash)))
+		n := len(rows)
+		for _, b := range bindings {
+			if b.Hash == v.Hash {
+				rows = append(rows, d.standingView(b, v))
+			}
+		}
+		if n == len(rows) {
+			rows = append(rows, uploadedView(v))
+		}
 	}
-	return ok(object{{"name", p.Name}, {"data", rows}, {"nextCursor", nil}}), nil
+	return ok(object{{"name", p.Name}, {"owner", owner.String()}, {"data", rows}, {"nextCursor", nil}}), nil
 }
 
 // uploadPolicy verifies a module and stores it; nothing is active yet. The compiler runs before the turn is taken.
@@ -211,7 +290,15 @@ func (a *API) uploaded(name, hash, profile string) (answer, bool, error) {
 	case v.Profile != profile:
 		return answer{}, true, llm.Errorf(llm.KindConflict, "policy %q has these bytes already, with profile %s", name, v.Profile)
 	}
-	return ok(append(object{{"name", name}}, versionView(v, r.bound.serves(name, hash))...)), true, nil
+	row := uploadedView(v)
+	d := r.bound[policy.Operator]
+	for _, b := range d.all(name) {
+		if b.Hash == hash {
+			row = d.standingView(b, v)
+			break
+		}
+	}
+	return ok(append(object{{"name", name}}, row...)), true, nil
 }
 
 // verify lets the host check and compile; the module waits there, inactive.
@@ -244,8 +331,8 @@ func (a *API) storeModule(c *call, name string, v version) (answer, error) {
 	}
 	r := a.rules.Load()
 	p, _ := r.policy(name)
-	next, docs := a.grown(p, v, c.body)
-	ans := created(append(object{{"name", name}}, versionView(v, false)...))
+	next, docs := grown(r, p, v, c.body)
+	ans := created(append(object{{"name", name}}, uploadedView(v)...))
 	if err := a.put(c.ctx, c, change{action: "policy.upload", target: "policy:" + name, after: ans.value, docs: docs}, ans); err != nil {
 		a.forget(c.ctx, name, v.Hash)
 		return answer{}, err
@@ -263,8 +350,8 @@ func (a *API) storeModule(c *call, name string, v version) (answer, error) {
 func (a *API) forget(ctx context.Context, name, hash string) { _ = a.Policy.Remove(ctx, name, hash) }
 
 // grown is a policy with one more version, and the documents that say so.
-func (a *API) grown(p policyDoc, v version, wasm []byte) (policyDoc, []ledger.Doc) {
-	next, dropped := p.add(v, a.rules.Load().bound)
+func grown(r *rules, p policyDoc, v version, wasm []byte) (policyDoc, []ledger.Doc) {
+	next, dropped := p.add(v, r)
 	docs := []ledger.Doc{{Kind: "module", ID: moduleID(p.Name, v.Hash), Data: wasm}, named("policy", p.Name, next)}
 	for _, hash := range dropped {
 		docs = append(docs, named("module", moduleID(p.Name, hash), nil))
@@ -285,7 +372,7 @@ func (a *API) shipped(ctx context.Context, p policyDoc) (policyDoc, []ledger.Doc
 	if err != nil {
 		return p, nil, false, err
 	}
-	p, docs := a.grown(p, v, wasm)
+	p, docs := grown(a.rules.Load(), p, v, wasm)
 	return p, docs, true, nil
 }
 

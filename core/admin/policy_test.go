@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/policies"
 )
 
@@ -23,9 +24,13 @@ func variant(wasm []byte, n byte) []byte {
 	return append(bytes.Clone(wasm), 0, 3, 1, 'x', n)
 }
 
+func versionOf(hash, params string, onError policy.OnError) string {
+	return (&policy.Binding{Module: "m", Hash: hash, Params: []byte(params), OnError: onError}).Version()
+}
+
 func TestPolicyLife(t *testing.T) {
 	f := newFixture(t)
-	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.scope", "operator", "data.0.module", nil)
+	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.owner", "operator", "data.0.module", nil)
 	one := module(t, "default")
 	two := variant(one, 2)
 	a := f.ok("POST", "/admin/policies?name=mine", one)
@@ -43,7 +48,7 @@ func TestPolicyLife(t *testing.T) {
 		t.Error("an upload is active")
 	}
 
-	f.ok("POST", "/admin/policies/mine/activate", j{"version": first[:12], "onError": "deny"}).has(t, "hash", first, "onError", "deny", "version", first[:12])
+	f.ok("POST", "/admin/policies/mine/activate", j{"version": first[:12], "onError": "deny"}).has(t, "hash", first, "onError", "deny", "version", versionOf(first, `{}`, "deny"))
 	if b, ok := f.host.Active(); !ok || b.Hash != first {
 		t.Errorf("the host has %+v", b)
 	}
@@ -86,9 +91,9 @@ func TestPolicyRefusals(t *testing.T) {
 	f.refused(400, "POST", "/admin/policies/mine/activate", j{"params": []int{1}}, "JSON object", "an array")
 	f.refused(400, "POST", "/admin/policies/mine/activate", j{"on_error": "deny"}, `did you mean "onError"?`)
 	f.refused(400, "POST", "/admin/policies/mine/activate", `{"params":{"a":1,"a":2}}`, "twice")
-	f.refused(400, "PUT", "/admin/bindings", j{"module": "mine", "scope": "org:1"}, "operator")
+	f.refused(400, "PUT", "/admin/bindings", j{"module": "mine", "scope": "org:1"}, `"scope"`)
 	f.refused(400, "PUT", "/admin/bindings", j{}, "module", "required")
-	f.refused(400, "POST", "/admin/policies/mine/rollback", j{"version": "x"}, `"version"`)
+	f.refused(400, "POST", "/admin/policies/mine/rollback", j{"version": "x"}, "version", "keeps no")
 	f.refused(400, "POST", "/admin/policies", wasm, "name")
 	f.refused(400, "POST", "/admin/policies?name=a/b", wasm, "letters")
 	f.refused(400, "POST", "/admin/policies?name=x&profile=huge", wasm, "small, large")

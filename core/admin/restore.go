@@ -50,6 +50,7 @@ func Secret(l *ledger.Ledger, random io.Reader) ([]byte, error) {
 }
 
 // Restore fills the directory, the catalog and the policy host from the ledger's documents, and the limiter's balances.
+// From then on what the host changes by itself is written down, until Close.
 func (a *API) Restore(ctx context.Context, s ledger.State) error {
 	done, err := a.take(ctx)
 	if err != nil {
@@ -66,6 +67,7 @@ func (a *API) Restore(ctx context.Context, s ledger.State) error {
 			return fmt.Errorf("restoring: %w", err)
 		}
 	}
+	a.started.Do(func() { a.running.Go(func() { a.watch(a.Policy.Events()) }) })
 	return nil
 }
 
@@ -131,30 +133,6 @@ func setting[T any](l *ledger.Ledger, id string) (v T, err error) {
 		return v, err
 	}
 	return decode[T](d)
-}
-
-// restoreRules activates the bound module. Without it other limits would hold than the operator wrote down, so that a
-// module that does not load any more is an error.
-func (a *API) restoreRules(ctx context.Context) error {
-	r := new(rules)
-	if err := each(a.Ledger, "policy", func(p policyDoc) { r = r.with(p) }); err != nil {
-		return err
-	}
-	d, found, err := a.Ledger.Doc("binding", operator)
-	if err == nil && found {
-		r.bound, err = decode[bindingDoc](d)
-	}
-	if err != nil {
-		return err
-	}
-	a.rules.Store(r)
-	if r.bound.Current == nil {
-		return nil
-	}
-	if err := a.activate(ctx, r, r.bound.Current); err != nil {
-		return fmt.Errorf("activating policy %s version %s: %w", r.bound.Current.Module, short(r.bound.Current.Hash), err)
-	}
-	return nil
 }
 
 // decode reads a stored document; it is ours, so an error is damage.

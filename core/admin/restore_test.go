@@ -205,17 +205,35 @@ func TestSeedOfManyObjects(t *testing.T) {
 	}
 }
 
-func TestEnvelopeIsEnforcedFromTheNextSeed(t *testing.T) {
+func TestEnvelopesAreEnforcedFromTheNextSeed(t *testing.T) {
 	f := newFixture(t)
-	f.seed(seed(), false)
+	s := seed()
+	s.Policies = []admin.SeedPolicy{{Name: "rules", Active: true, Params: []byte(`{"rules":[{"then":{"qps_permille":9000}}]}`)}}
+	f.seed(s, false)
 	swaps := f.host.Stats().Swaps
-	f.seed(seed(), false)
-	if n := f.host.Stats().Swaps; n != swaps {
-		t.Error("swapped without a reason")
+	granted := func() uint32 {
+		var d policy.Decision
+		f.host.Decide(&policy.Facts{Tier: 1}, &d)
+		return d.QPS
+	}
+	if got := granted(); got != 9000 {
+		t.Errorf("granted %d", got)
 	}
 	f.api.SetEnvelope(policy.Envelope{MaxMultiplier: 2000, MaxBurst: 1000, MinPrice: 1000})
-	f.seed(seed(), false)
-	if n := f.host.Stats().Swaps; n != swaps+1 {
-		t.Errorf("%d swaps", n-swaps)
+	f.seed(s, false)
+	if got := granted(); got != 2000 {
+		t.Errorf("granted %d after the envelope has shrunk", got)
+	}
+	f.api.SetEnvelopes(policy.Envelopes{Operator: policy.Envelope{MaxMultiplier: 2000}, Tiers: map[string]policy.Envelope{"pro": {MaxMultiplier: 3000}}})
+	f.seed(s, false)
+	if got := granted(); got != 3000 {
+		t.Errorf("granted %d to a key of tier pro", got)
+	}
+	f.api.SetEnvelopes(policy.Envelopes{Tiers: map[string]policy.Envelope{"prro": {}}})
+	if err := f.api.Seed(t.Context(), s, false); err == nil || !strings.Contains(err.Error(), "prro") {
+		t.Errorf("an unknown tier: %v", err)
+	}
+	if got := granted(); got != 3000 || f.host.Stats().Swaps != swaps {
+		t.Errorf("granted %d, %d swaps", got, f.host.Stats().Swaps-swaps)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -48,6 +49,7 @@ type seeding struct {
 	goods     *goods
 	global    limit.Limits
 	rules     *rules
+	bound     bool // rules has another binding of the operator's
 }
 
 // Seed creates what the store lacks, and brings up to date what the configuration made and nobody changed since. With
@@ -178,7 +180,7 @@ func (g *seeding) seedPolicy(ctx context.Context, p SeedPolicy) error {
 		if err != nil {
 			return err
 		}
-		next, docs := g.a.grown(stored, v, wasm)
+		next, docs := grown(g.rules, stored, v, wasm)
 		g.rules = g.rules.with(next)
 		for _, d := range docs {
 			g.refs, g.docs = append(g.refs, ""), append(g.docs, d)
@@ -192,31 +194,35 @@ func (g *seeding) seedPolicy(ctx context.Context, p SeedPolicy) error {
 }
 
 func (g *seeding) bind(next binding) {
+	was := g.a.bound(policy.Operator)
 	var current []byte
-	if g.rules.bound.Current != nil {
-		current = encode(g.rules.bound.Current)
+	if was.Current != nil {
+		current = encode(was.Current)
 	}
-	if g.wants("binding/"+operator, current, encode(&next)) {
-		to := g.rules.bound.to(&next)
-		g.refs, g.docs = append(g.refs, ""), append(g.docs, named("binding", operator, to))
-		g.rules = &rules{g.rules.policies, to}
+	if g.wants("binding/"+policy.Operator.String(), current, encode(&next)) {
+		g.bound = true
+		to := was.activated(&next)
+		g.refs, g.docs = append(g.refs, ""), append(g.docs, bindingDocument(policy.Operator, to))
+		g.rules = g.rules.bind(policy.Operator, to)
 	}
 }
 
 // finish swaps the policy, writes, and applies the rest.
 func (g *seeding) finish(ctx context.Context) error {
-	a := g.a
-	bound := g.rules.bound.Current != a.rules.Load().bound.Current
-	if bound || g.rules.bound.Current != nil && !reflect.DeepEqual(a.enforced, *a.envelope.Load()) {
-		if err := g.activate(ctx); err != nil {
-			return fmt.Errorf("activating policy %s: %w", g.rules.bound.Current.Module, err)
+	a, was := g.a, *g.a.enforced.Load()
+	if next := *a.envelopes.Load(); !reflect.DeepEqual(was, next) {
+		if err := a.enforce(next); err != nil {
+			return err
 		}
 	}
+	if err := g.activate(ctx); err != nil {
+		return errors.Join(err, a.enforce(was))
+	}
 	if err := g.write(context.WithoutCancel(ctx)); err != nil {
-		if bound {
-			a.reactivate(context.WithoutCancel(ctx))
+		if g.bound {
+			a.replan(context.WithoutCancel(ctx), policy.Operator)
 		}
-		return err
+		return errors.Join(err, a.enforce(was))
 	}
 	a.seeded = g.seeded
 	a.rules.Store(g.rules)
@@ -228,7 +234,14 @@ func (g *seeding) finish(ctx context.Context) error {
 }
 
 func (g *seeding) activate(ctx context.Context) error {
-	return g.a.activate(ctx, g.rules, g.rules.bound.Current)
+	if !g.bound {
+		return nil
+	}
+	to := g.rules.bound[policy.Operator]
+	if err := g.a.plan(ctx, g.rules, policy.Operator, to); err != nil {
+		return fmt.Errorf("activating policy %s: %w", to.Current.Module, err)
+	}
+	return nil
 }
 
 // write puts everything, together with what the configuration made. Only the first change of a seed of more than

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/weir-gateway/weir/core/policy"
 )
 
 func TestOldVersionsMakeRoom(t *testing.T) {
-	bound := bindingDoc{Current: &binding{Module: "mine", Hash: "h0"}, History: []binding{{Module: "mine", Hash: "h3"}, {Module: "other", Hash: "h1"}}}
+	bound := new(rules).bind(policy.Operator, bindingDoc{Current: &binding{Module: "mine", Hash: "h0"}, History: []binding{{Module: "other", Hash: "h1"}}})
+	bound = bound.bind(7, bindingDoc{Kept: []binding{{Module: "mine", Hash: "h3"}}})
 	var p policyDoc
 	p.Name = "mine"
 	var gone []string

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
@@ -14,9 +15,14 @@ func (a *API) usageWindow(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	use, err := a.Limiter.Inspect(c.ctx, limit.ID{Kind: limit.Key, Scope: k.ID})
+	v, err := a.windowView(c.ctx, k)
+	return ok(v), err
+}
+
+func (a *API) windowView(ctx context.Context, k auth.Key) (object, error) {
+	use, err := a.Limiter.Inspect(ctx, limit.ID{Kind: limit.Key, Scope: k.ID})
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	l := a.baseLimits(k)
 	v := object{
@@ -31,7 +37,7 @@ func (a *API) usageWindow(c *call) (answer, error) {
 		available, held := a.Limiter.Balance(u.ID)
 		v[len(v)-1].value = append(object{{"userId", u.ID}}, a.balanceView(u, available, held)...)
 	}
-	return ok(v), nil
+	return v, nil
 }
 
 // baseLimits are the key's own limits where it has them, else its tier's.

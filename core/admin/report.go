@@ -1,0 +1,38 @@
+package admin
+
+import (
+	"strings"
+
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
+)
+
+// report tells what a policy's candidate would change, or would have until its trial ended.
+func (a *API) report(c *call) (answer, error) {
+	q := parseQuery(c.URL, "owner")
+	owner := a.ownerOf(q)
+	if q.err != nil {
+		return answer{}, q.err
+	}
+	p, err := a.policy(c)
+	if err != nil {
+		return answer{}, err
+	}
+	r, found := a.Policy.Report(owner)
+	if !found || !strings.HasPrefix(r.Candidate, p.Name+"@") {
+		return answer{}, llm.Errorf(llm.KindNotFound, "policy %q has not been on trial for %s since the gateway started; shadow or canary starts a trial", p.Name, owner)
+	}
+	return ok(reportView(owner, &r, a.bound(owner))), nil
+}
+
+func reportView(owner policy.Owner, r *policy.Report, d bindingDoc) object {
+	reasons := make([]object, len(r.Reasons))
+	for i, why := range r.Reasons {
+		reasons[i] = object{{"reason", why.Reason}, {"message", why.Message}, {"count", why.Count}}
+	}
+	running := d.Candidate != nil && r.Candidate == d.Candidate.Module+"@"+d.Candidate.version()
+	return object{{"owner", owner.String()}, {"candidate", r.Candidate}, {"active", orNull(r.Active)}, {"running", running},
+		{"stage", r.Stage}, {"percent", r.Percent}, {"since", moment(r.SinceMS)},
+		{"compared", r.Compared}, {"wouldChange", r.Changed}, {"clamped", r.Clamped}, {"skipped", r.Skipped},
+		{"fields", r.Fields}, {"dimensions", r.Kinds}, {"faults", r.Faults}, {"reasons", reasons}, {"examples", list(r.Examples)}}
+}
