@@ -31,6 +31,10 @@ const (
 // yields is how often a call that finds every slot taken lets others run before it gives up.
 const yields = 128
 
+// coldLooks is how often a call of an org looks again while it waits, at most coldWait, for an instance to be made:
+// an org has few, and a single fault would else be many.
+const coldLooks = 100
+
 // Quarantine: so many faults, and more than one call in so many, within one span of time.
 const (
 	quarantineFaults = 8
@@ -115,8 +119,8 @@ func (g *generation) start(f *Facts) int {
 // acquire gives a slot that is the caller's until release; nil when all stay taken, after so many looks. retired: the
 // generation has been swapped out and another one is in force.
 func (g *generation) acquire(f *Facts, looks int) (s *slot, retired bool) {
-	first := g.start(f)
-	for look := range looks {
+	first, small := g.start(f), g.lane.owner != Operator
+	for look := 0; look < looks || small && looks == yields && look < yields+coldLooks; look++ {
 		for i := range g.slots {
 			if i += first; i >= len(g.slots) {
 				i -= len(g.slots)
@@ -131,11 +135,15 @@ func (g *generation) acquire(f *Facts, looks int) (s *slot, retired bool) {
 				return nil, true
 			}
 		}
-		if look == 0 && g.lane.owner != Operator && !g.crowded.Load() {
+		if look == 0 && small && !g.crowded.Load() {
 			g.crowded.Store(true)
 			g.host.wakeMender()
 		}
-		runtime.Gosched()
+		if look < yields {
+			runtime.Gosched()
+		} else {
+			time.Sleep(coldWait / coldLooks) // an org's only instance has faulted and is being replaced
+		}
 	}
 	return nil, false
 }

@@ -21,7 +21,7 @@ type Report struct {
 	Clamped  uint64            `json:"clamped"` // of the candidate's decisions, by the envelope
 	Reasons  []ReasonCount     `json:"reasons"` // what the candidate's decisions named, most frequent first; 32 at most
 	Faults   map[string]uint64 `json:"faults"`  // of the candidate
-	Skipped  uint64            `json:"skipped"` // calls that were not compared because no instance was free
+	Skipped  uint64            `json:"skipped"` // not compared: no instance was free
 	Examples []Example         `json:"examples"`
 }
 
