@@ -50,21 +50,6 @@ func TestShipped(t *testing.T) {
 	}
 }
 
-// TestFolders: what has a policy.ts beside it is shipped.
-func TestFolders(t *testing.T) {
-	sources, err := filepath.Glob("*/policy.ts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range sources {
-		sources[i] = filepath.Dir(sources[i])
-	}
-	sources = slices.DeleteFunc(sources, func(dir string) bool { return strings.HasPrefix(dir, ".") })
-	if !slices.Equal(sources, policies.Names()) {
-		t.Errorf("folders %v, shipped %v", sources, policies.Names())
-	}
-}
-
 // TestSchemas: a form can be drawn from each schema. Every member has a title or a description; defaults and examples are
 // what the schema allows.
 func TestSchemas(t *testing.T) {
