@@ -19,7 +19,9 @@ func TestTiers(t *testing.T) {
 		{"without a default others are left alone", usual, `{"attributes":{"org_name":"Other"}}`, `{"abstain":true}`},
 		{"another label", `{"label":"hot"}`, `{"attributes":{"hot":"pro"}}`, `{"message":"pro","dims":[{"qps_limit":20,"tpm_limit":400000},{},{},{},{}]}`},
 		{"dimensions of one's own choice", `{"label":"hot","dimensions":["org","ip"]}`, `{"attributes":{"hot":"free"}}`, `{"output_tokens_cap":1024,"dims":[{"kind":"org"},{"kind":"ip","skip_if_absent":true},{"kind":"key","qps_limit":2}]}`},
-		{"the first pattern of an org", `{"orgs":{"A*":"free","Acme":"pro"}}`, `{"attributes":{"org_name":"Acme"}}`, `{"message":"free"}`},
+		{"a whole name comes first", `{"orgs":{"A*":"free","Acme":"pro","Acm*":"enterprise"}}`, `{"attributes":{"org_name":"Acme"}}`, `{"message":"pro"}`},
+		{"then the longest beginning", `{"orgs":{"A*":"free","Acme":"pro","Acm*":"enterprise"}}`, `{"attributes":{"org_name":"Acme2"}}`, `{"message":"enterprise"}`},
+		{"then shorter ones", `{"orgs":{"A*":"free","Acme":"pro","Acm*":"enterprise"}}`, `{"attributes":{"org_name":"Ac"}}`, `{"message":"free"}`},
 	})
 	refuse(t, "tiers", []refusal{
 		{`{"tables":{"free":{"qps":1}}}`, "at '/tables/free': additional properties 'qps' not allowed"},

@@ -42,8 +42,12 @@ class Table {
 class Org {
   readonly names: Patterns = new Patterns();
   table: i32 = -1;
+  // Longer patterns come before shorter ones, and a whole name before all.
+  readonly weight: i32;
 
   constructor(pattern: Text, readonly tableName: Text) {
+    const open = pattern.size > 0 && load<u8>(pattern.ptr + pattern.size - 1) == 0x2a; // *
+    this.weight = open ? pattern.size : i32.MAX_VALUE;
     this.names.compile([pattern]);
   }
 }
@@ -77,6 +81,7 @@ export function weir_configure(len: i32): i32 {
     readTables(new Reader(usual.ptr, usual.ptr + usual.size), config);
   }
   for (let i = 0; i < orgs.length; i++) orgs[i].table = table(orgs[i].tableName);
+  orgs.sort((a, b) => b.weight - a.weight); // the order of an object's members says nothing
   if (other) everybody = table(other);
   return refusal();
 }
