@@ -87,6 +87,7 @@ func merge(op, t *Decision, env *bounds) (ft fault, clamped bool) {
 //     is cut off at what env allows, and on a shared dimension at 1000.
 //   - Any other entry stands beside op's: of two entries for one meter the limiter takes the stricter.
 //   - A shared dimension costs an org what it costs by op, or one could exhaust it for all at a price of its choice.
+//   - Beside defaults an entry for one of their kinds that says nothing about it is left out: they say it.
 //   - A channel's entry cannot stand twice, so it can only multiply op's; beside defaults it is left out.
 type union struct {
 	op          *Decision
@@ -99,6 +100,15 @@ func shared(kind uint8) bool {
 	switch kind {
 	case abi.KindGlobal, abi.KindModel, abi.KindChannel, abi.KindModelChannel, abi.KindIP:
 		return true
+	}
+	return false
+}
+
+// plain: x only names a dimension that is among the defaults.
+func plain(x *Dimension) bool {
+	switch x.Kind {
+	case abi.KindGlobal, abi.KindKey, abi.KindModel, abi.KindUser, abi.KindOrg:
+		return x.QPS == 0 && x.TPM == 0 && x.Tier < 0 && x.Multiplier == unit && x.Burst == unit && x.Cost == unit
 	}
 	return false
 }
@@ -126,6 +136,8 @@ func (u *union) add(t *Decision) bool {
 			if u.inPlace(y, &x) {
 				continue
 			}
+		} else if defaults && plain(&x) {
+			continue
 		} else if channel(x.Kind) && defaults {
 			u.clamped = true
 			continue

@@ -117,6 +117,8 @@ func TestMergeDimensions(t *testing.T) {
 		{"none of the org's", []D{{Kind: key}}, nil, []D{{Kind: key}}, false, false},
 		{"a new one", []D{{Kind: key}}, []D{{Kind: org, QPS: 5}}, []D{{Kind: key}, {Kind: org, QPS: 5}}, false, false},
 		{"beside defaults", nil, []D{{Kind: org, QPS: 5}}, []D{{Kind: org, QPS: 5}}, false, true},
+		{"what defaults say", nil, []D{{Kind: key}, {Kind: model}, {Kind: global}, {Kind: org, Multiplier: 500}}, []D{{Kind: org, Multiplier: 500}}, false, true},
+		{"only what defaults say", nil, []D{{Kind: key}, {Kind: model}}, nil, false, false},
 		{"a neutral double", []D{{Kind: key, QPS: 9}, {Kind: model}}, []D{{Kind: model}, {Kind: key}}, []D{{Kind: key, QPS: 9}, {Kind: model}}, false, false},
 		{"tighter in place", []D{{Kind: model, Multiplier: 2000}}, []D{{Kind: model, Multiplier: 500, Burst: 800}}, []D{{Kind: model, Multiplier: 1000, Burst: 800}}, false, false},
 		{"a shared one is not loosened", []D{{Kind: global}}, []D{{Kind: global, Multiplier: 1400, Burst: 1500}}, []D{{Kind: global}}, true, false},
