@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/policy"
+)
+
+// policyRemote are the commands that speak to a running gateway.
+func (a *app) policyRemote() []*cobra.Command {
+	return []*cobra.Command{a.policyPush(), a.policyList(), a.policyVersions(), a.policyStage("shadow"), a.policyStage("canary"),
+		a.policyStage("activate"), a.policyRollback(), a.policyReport(), a.policyParams(), a.policyBindings(), a.policyBind(), a.policyUnbind()}
+}
+
+// owner is whose plan a command changes: the operator's, or an org's.
+type owner struct{ org string }
+
+func (o *owner) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.org, "org", "", "the org's plan, by its `id` (default: the operator's)")
+}
+
+// name is the owner in the API, empty for the operator's.
+func (o *owner) name() (string, error) {
+	if o.org == "" {
+		return "", nil
+	}
+	id, err := orgID("--org", o.org)
+	if err != nil {
+		return "", err
+	}
+	return policy.Owner(id).String(), nil
+}
+
+func orgID(flag, text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id == 0 {
+		return 0, usageError("%s: want the id of an org, a whole number from 1, got %q", flag, text)
+	}
+	return id, nil
+}
+
+func policyPath(name, action string) string {
+	return "/admin/policies/" + url.PathEscape(name) + "/" + action
+}
+
+func (a *app) policyPush() *cobra.Command {
+	var name, profile string
+	c := &cobra.Command{Use: "push FILE.wasm|DIR", Short: "Verify and store a module in the gateway; nothing is active yet", Args: exactly("FILE.wasm|DIR")}
+	r := a.remoteFlags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s, err := a.subject(c.Context(), args[0], profile)
+		if err != nil {
+			return err
+		}
+		q := query(map[string]string{"name": or(name, s.name), "profile": s.profile})
+		answer, err := r.do(c.Context(), "POST", "/admin/policies"+q, s.wasm, "application/wasm")
+		if err != nil {
+			return s.explain(err)
+		}
+		if r.json {
+			return r.print(answer, nil)
+		}
+		var stored struct{ Name, Version string }
+		if err := json.Unmarshal(answer, &stored); err != nil {
+			return fmt.Errorf("the gateway answered %.80q: %w", answer, err)
+		}
+		fmt.Fprintf(a.out, "%s@%s is stored: %s bytes, profile %s\nnext: weir policy shadow %s, then canary %s --percent 10, then activate %s\n",
+			stored.Name, stored.Version, grouped(len(s.wasm)), s.profile, stored.Name, stored.Name, stored.Name)
+		return nil
+	}
+	c.Flags().StringVar(&name, "name", "", "name of the module (default: the file's, or that in about.json)")
+	profileFlag(c, &profile)
+	return c
+}
+
+func (a *app) policyList() *cobra.Command {
+	c := &cobra.Command{Use: "list", Short: "List modules and which one is active", Args: exactly()}
+	r := a.remoteFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.call(c.Context(), "GET", "/admin/policies", nil, "name", "version", "stage", "active", "profile", "size", "versions")
+	}
+	return c
+}
+
+func (a *app) policyVersions() *cobra.Command {
+	var o owner
+	c := &cobra.Command{Use: "versions NAME", Short: "List what can be activated or rolled back to, newest upload first", Args: exactly("NAME")}
+	r := a.remoteFlags(c)
+	o.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		who, err := o.name()
+		if err != nil {
+			return err
+		}
+		return r.call(c.Context(), "GET", policyPath(args[0], "versions")+query(map[string]string{"owner": who}), nil,
+			"version", "stage", "percent", "active", "profile", "size", "uploadedAt", "params")
+	}
+	return c
+}
+
+// choiceFlags say which version with which params is meant; what is not given stays as the gateway has it.
+type choiceFlags struct {
+	owner
+	version, params, onError string
+}
+
+func (f *choiceFlags) flags(c *cobra.Command) {
+	f.owner.flags(c)
+	c.Flags().StringVar(&f.version, "version", "", "version as `weir policy versions` lists it, or the first characters of its hash (default: the version on trial, else the newest)")
+	c.Flags().StringVar(&f.params, "params", "", "params: a JSON `file`, - or a JSON object (default: as they are)")
+	c.Flags().StringVar(&f.onError, "on-error", "", "what a request gets when the module fails: default, last_good or deny")
+}
+
+// body are the members that were given.
+func (f *choiceFlags) body(a *app) (map[string]any, error) {
+	body := map[string]any{}
+	who, err := f.name()
+	if err != nil {
+		return nil, err
+	}
+	params, err := a.object("--params", f.params)
+	if err != nil {
+		return nil, err
+	}
+	choices := []string{string(policy.OnErrorDefault), string(policy.OnErrorLastGood), string(policy.OnErrorDeny)}
+	if f.onError != "" && !slices.Contains(choices, f.onError) {
+		return nil, usageError("--on-error: unknown %q%s", f.onError, proposal(f.onError, choices))
+	}
+	for name, value := range map[string]string{"owner": who, "version": f.version, "onError": f.onError} {
+		if value != "" {
+			body[name] = value
+		}
+	}
+	if params != nil {
+		body["params"] = json.RawMessage(params)
+	}
+	return body, nil
+}
+
+// policyStage is a step in a version's life: shadow, canary or activate.
+func (a *app) policyStage(step string) *cobra.Command {
+	var f choiceFlags
+	var percent int
+	short := map[string]string{
+		"shadow":   "Let a version decide every request beside the active one, without effect",
+		"canary":   "Let a version decide for some of a hundred keys",
+		"activate": "Let a version decide from the next request on",
+	}
+	c := &cobra.Command{Use: step + " NAME", Short: short[step], Args: exactly("NAME")}
+	r := a.remoteFlags(c)
+	f.flags(c)
+	if step == "canary" {
+		c.Use += " --percent N"
+		c.Flags().IntVar(&percent, "percent", 0, "of a hundred keys, 1 to 100; always the same ones")
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		body, err := f.body(a)
+		if err != nil {
+			return err
+		}
+		if step == "canary" {
+			if percent < 1 || percent > 100 {
+				return usageError("%s: --percent: want 1 to 100 of a hundred keys, got %d", c.CommandPath(), percent)
+			}
+			body["percent"] = percent
+		}
+		return r.call(c.Context(), "POST", policyPath(args[0], step), body)
+	}
+	return c
+}
+
+func (a *app) policyRollback() *cobra.Command {
+	var o owner
+	var version string
+	c := &cobra.Command{Use: "rollback NAME", Short: "End a trial, or let the version before the active one decide again", Args: exactly("NAME")}
+	r := a.remoteFlags(c)
+	o.flags(c)
+	c.Flags().StringVar(&version, "version", "", "go to this version, as `weir policy versions` lists it")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		body := map[string]any{}
+		who, err := o.name()
+		if err != nil {
+			return err
+		}
+		for name, value := range map[string]string{"owner": who, "version": version} {
+			if value != "" {
+				body[name] = value
+			}
+		}
+		return r.call(c.Context(), "POST", policyPath(args[0], "rollback"), body)
+	}
+	return c
+}
+
+func (a *app) policyReport() *cobra.Command {
+	var o owner
+	c := &cobra.Command{Use: "report NAME", Short: "What a version in shadow or canary would change, or changes", Args: exactly("NAME")}
+	r := a.remoteFlags(c)
+	o.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		who, err := o.name()
+		if err != nil {
+			return err
+		}
+		answer, err := r.do(c.Context(), "GET", policyPath(args[0], "report")+query(map[string]string{"owner": who}), nil, "")
+		if err != nil || r.json {
+			return orPrint(r, answer, err)
+		}
+		return a.printReported(r, answer)
+	}
+	return c
+}
+
+// reported is a report as the API gives it.
+type reported struct {
+	policy.Report
+	Changed uint64            `json:"wouldChange"`
+	Kinds   map[string]uint64 `json:"dimensions"`
+	Since   string            `json:"since"`
+	Running bool              `json:"running"`
+}
+
+func (a *app) printReported(r *remote, answer []byte) error {
+	var got reported
+	if err := json.Unmarshal(answer, &got); err != nil {
+		return r.print(answer, nil)
+	}
+	report := got.Report
+	report.Changed, report.Kinds = got.Changed, got.Kinds
+	printChanges(a.out, &report)
+	if !got.Running {
+		fmt.Fprintln(a.out, "the trial has ended")
+	}
+	if got.Since != "" {
+		fmt.Fprintln(a.out, "since "+got.Since)
+	}
+	return nil
+}
+
+func orPrint(r *remote, answer []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	return r.print(answer, nil)
+}
+
+func (a *app) policyParams() *cobra.Command {
+	var o owner
+	var file, onError string
+	c := &cobra.Command{Use: "params NAME -f params.json", Short: "Change the params of the active version; that is a version like any other", Args: exactly("NAME")}
+	r := a.remoteFlags(c)
+	o.flags(c)
+	c.Flags().StringVarP(&file, "file", "f", "", "params: a JSON `file`, - or a JSON object")
+	c.Flags().StringVar(&onError, "on-error", "", "what a request gets when the module fails: default, last_good or deny")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if file == "" {
+			return usageError("%s needs -f with the params: a JSON file, - or a JSON object", c.CommandPath())
+		}
+		f := choiceFlags{owner: o, params: file, onError: onError}
+		body, err := f.body(a)
+		if err != nil {
+			return err
+		}
+		return r.call(c.Context(), "PUT", policyPath(args[0], "params"), body)
+	}
+	return c
+}
+
+func (a *app) policyBindings() *cobra.Command {
+	c := &cobra.Command{Use: "bindings", Short: "List what decides for the operator and for each org", Args: exactly()}
+	r := a.remoteFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.call(c.Context(), "GET", "/admin/bindings", nil, "owner", "module", "version", "onError", "candidate")
+	}
+	return c
+}
+
+func (a *app) policyBind() *cobra.Command {
+	var f choiceFlags
+	c := &cobra.Command{Use: "bind NAME --org N", Short: "Let a module decide for an org, after the operator's", Args: exactly("NAME")}
+	r := a.remoteFlags(c)
+	f.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if f.org == "" {
+			return usageError("%s needs --org; the operator's module is bound with `weir policy activate`", c.CommandPath())
+		}
+		body, err := f.body(a)
+		if err != nil {
+			return err
+		}
+		body["module"] = args[0]
+		return r.call(c.Context(), "PUT", "/admin/bindings", body)
+	}
+	return c
+}
+
+func (a *app) policyUnbind() *cobra.Command {
+	var o owner
+	var operator bool
+	c := &cobra.Command{Use: "unbind --org N", Short: "Let no module decide for an org any more", Args: exactly()}
+	r := a.remoteFlags(c)
+	o.flags(c)
+	c.Flags().BoolVar(&operator, "operator", false, "the operator's instead: native defaults decide")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if (o.org == "") != operator {
+			return usageError("%s: want either --org N or --operator", c.CommandPath())
+		}
+		return a.unbind(c.Context(), r, &o)
+	}
+	return c
+}
+
+func (a *app) unbind(ctx context.Context, r *remote, o *owner) error {
+	body := map[string]any{"module": nil}
+	who, err := o.name()
+	if err != nil {
+		return err
+	}
+	if who != "" {
+		body["owner"] = who
+	}
+	return r.call(ctx, "PUT", "/admin/bindings", body)
+}

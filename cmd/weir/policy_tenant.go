@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/policy"
+)
+
+// tenantCommand are the commands for what an org may tune: its table of rules, inside the operator's envelope.
+func (a *app) tenantCommand() *cobra.Command {
+	c := group("tenant", "See, change and try the rules of an org")
+	rules := group("rules", "The table of rules of an org")
+	rules.AddCommand(a.rulesGet(), a.rulesSet(), a.rulesTry())
+	c.AddCommand(rules)
+	return c
+}
+
+// tenantPath is the path of an org's rules.
+func tenantPath(org string) (string, error) {
+	if org == "" {
+		return "", usageError("want --org with the id of an org")
+	}
+	id, err := orgID("--org", org)
+	if err != nil {
+		return "", err
+	}
+	return "/admin/tenants/" + strconv.FormatUint(id, 10) + "/rules", nil
+}
+
+func orgFlag(c *cobra.Command, org *string) {
+	c.Flags().StringVar(org, "org", "", "the org's `id`")
+}
+
+// tenantState is what the API says about an org's rules.
+type tenantState struct {
+	OrgID   uint64          `json:"orgId"`
+	Module  string          `json:"module"`
+	Version string          `json:"version"`
+	Params  json.RawMessage `json:"params"`
+	Problem string          `json:"problem"`
+}
+
+func (s *tenantState) String() string {
+	text := fmt.Sprintf("org %d: no rules are in force", s.OrgID)
+	if s.Version != "" {
+		text = fmt.Sprintf("org %d: %s@%s is in force", s.OrgID, s.Module, s.Version)
+	}
+	if s.Problem != "" {
+		text += "; " + s.Problem
+	}
+	return text
+}
+
+func (a *app) rulesGet() *cobra.Command {
+	var org string
+	c := &cobra.Command{Use: "get --org N", Short: "Print the rules in force, as `set` takes them", Args: exactly()}
+	r := a.remoteFlags(c)
+	orgFlag(c, &org)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path, err := tenantPath(org)
+		if err != nil {
+			return err
+		}
+		answer, err := r.do(c.Context(), "GET", path, nil, "")
+		if err != nil || r.json {
+			return orPrint(r, answer, err)
+		}
+		var state tenantState
+		if err := json.Unmarshal(answer, &state); err != nil {
+			return r.print(answer, nil)
+		}
+		fmt.Fprintln(a.err, &state)
+		if bytes.Equal(state.Params, []byte("null")) || state.Params == nil {
+			state.Params = json.RawMessage("{}")
+		}
+		return a.printJSON(state.Params)
+	}
+	return c
+}
+
+func (a *app) rulesSet() *cobra.Command {
+	var org, file string
+	c := &cobra.Command{Use: "set --org N -f rules.json", Short: "Put a table of rules in force", Args: exactly()}
+	r := a.remoteFlags(c)
+	orgFlag(c, &org)
+	c.Flags().StringVarP(&file, "file", "f", "", "rules: a JSON `file`, - or a JSON object")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path, err := tenantPath(org)
+		if err != nil {
+			return err
+		}
+		if file == "" {
+			return usageError("%s needs -f with the rules: a JSON file, - or a JSON object, such as '{\"rules\": []}'", c.CommandPath())
+		}
+		table, err := a.object("-f", file)
+		if err != nil {
+			return err
+		}
+		answer, err := r.do(c.Context(), "PUT", path, table, "application/json")
+		if err != nil || r.json {
+			return orPrint(r, answer, err)
+		}
+		var state tenantState
+		if err := json.Unmarshal(answer, &state); err != nil {
+			return r.print(answer, nil)
+		}
+		fmt.Fprintln(a.out, &state)
+		return nil
+	}
+	return c
+}
+
+func (a *app) rulesTry() *cobra.Command {
+	var org, file, facts string
+	c := &cobra.Command{Use: "dry-run --org N [-f facts.json] [--rules rules.json]", Short: "What a request would get under a table of rules, without putting it in force", Args: exactly(),
+		Long: "Decide facts through the operator's module, the org's rules and the envelope. Facts that are left out are as a chat of the\nkey in them (key_id) would have them now."}
+	r := a.remoteFlags(c)
+	orgFlag(c, &org)
+	c.Flags().StringVarP(&facts, "facts", "f", "", "facts: a JSON `file`, - or a JSON object (default: none)")
+	c.Flags().StringVar(&file, "rules", "", "rules: a JSON `file` or a JSON object (default: those in force)")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path, err := tenantPath(org)
+		if err != nil {
+			return err
+		}
+		body := map[string]json.RawMessage{}
+		for name, from := range map[string][2]string{"facts": {"-f", facts}, "params": {"--rules", file}} {
+			raw, err := a.object(from[0], from[1])
+			if err != nil {
+				return err
+			}
+			if raw != nil {
+				body[name] = raw
+			}
+		}
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		answer, err := r.do(c.Context(), "POST", path+"/dry-run", raw, "application/json")
+		if err != nil || r.json {
+			return orPrint(r, answer, err)
+		}
+		return a.printTried(r, answer)
+	}
+	return c
+}
+
+// tried is a dry run as the API gives it.
+type tried struct {
+	Decision json.RawMessage `json:"decision"`
+	Policy   string          `json:"policy"`
+	Tenant   struct {
+		Module      string            `json:"module"`
+		Applied     bool              `json:"applied"`
+		Rule        *firedRule        `json:"rule"`
+		Fuel        uint64            `json:"fuel"`
+		FuelAllowed uint64            `json:"fuelAllowed"`
+		Log         []policy.SaidLine `json:"log"`
+		Fault       string            `json:"fault"`
+		Clamped     []struct {
+			Field   string          `json:"field"`
+			Asked   json.RawMessage `json:"asked"`
+			Granted json.RawMessage `json:"granted"`
+		} `json:"clamped"`
+	} `json:"tenant"`
+}
+
+func (a *app) printTried(r *remote, answer []byte) error {
+	var t tried
+	if err := json.Unmarshal(answer, &t); err != nil || t.Decision == nil {
+		return r.print(answer, nil)
+	}
+	if err := a.printJSON(t.Decision); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "rule    %s\nfuel    %s of %s (%s)\npolicy  %s\n", t.Tenant.Rule, grouped(t.Tenant.Fuel), grouped(t.Tenant.FuelAllowed),
+		share(t.Tenant.Fuel, t.Tenant.FuelAllowed), t.Policy)
+	if !t.Tenant.Applied {
+		fmt.Fprintln(a.out, "the rules took no part: the operator's module denied before")
+	}
+	for _, c := range t.Tenant.Clamped {
+		if string(c.Asked) == "null" {
+			fmt.Fprintf(a.out, "clamped %s\n", c.Field)
+			continue
+		}
+		fmt.Fprintf(a.out, "clamped %s: asked %s, granted %s\n", c.Field, c.Asked, c.Granted)
+	}
+	a.printSaid(t.Tenant.Log)
+	if t.Tenant.Fault != "" {
+		return fmt.Errorf("%s did not decide: %s; its on_error does", t.Tenant.Module, t.Tenant.Fault)
+	}
+	return nil
+}
