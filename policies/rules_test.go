@@ -76,6 +76,22 @@ func TestRulesLongValue(t *testing.T) {
 	}
 }
 
+// TestRulesMessage: whatever names meet, the message has room.
+func TestRulesMessage(t *testing.T) {
+	h := host(t, "rules")
+	for n := 1; n <= 60; n++ {
+		name := strings.Repeat("n", n)
+		if err := activate(t, h, "rules", `{"mode":"all","rules":[`+strings.Repeat(`{"name":"`+name+`"},`, 63)+`{"name":"last"}]}`); err != nil {
+			t.Fatal(err)
+		}
+		d := decide(t, h, `{}`)
+		message := d["message"].(string)
+		if d["fault"] != "" || len(message) > 512 || !strings.HasPrefix(message, name) || !strings.HasSuffix(message, "…") && !strings.HasSuffix(message, ", last") {
+			t.Errorf("names of %d bytes: %v", n, d)
+		}
+	}
+}
+
 func longNames() string {
 	rule := `{"name":"` + strings.Repeat("ü", 60) + `"}`
 	return `{"mode":"all","rules":[` + rule + strings.Repeat(","+rule, 7) + `]}`
@@ -105,6 +121,7 @@ func TestRulesRefused(t *testing.T) {
 
 		{`{"rules":[{"then":{"qps_permille":1e3}}]}`, `code 1; it said: "rule 1: qps_permille: want a whole number in plain digits from 1 to 1000000"`},
 		{`{"rules":[{"wehn":{}}],"rules":[]}`, `code 1; it said: "rule 1: unknown member wehn"`},
+		{`{"rules":[{}],"rules":[{}]}`, `code 1; it said: "unknown member rules"`},
 		{`{"mode":"both","mode":"all"}`, `code 1; it said: "mode: want one of first all"`},
 		{`{"rules":[{"when":{"\u006dodels":["x"]}}]}`, `code 1; it said: "rule 1: unknown member`},
 		{`{"rules":[{"when":{"models":[` + many(64, `"m"`) + `]}},` + many(8, `{"when":{"keys":[`+many(60, `"k"`)+`]}}`) + `]}`, `code 2; it said: "rule 9: more than 512 patterns, or 16384 bytes of them"`},

@@ -38,7 +38,7 @@ export function weir_configure(len: i32): i32 {
   while (json.member()) {
     if (json.is("dimensions")) readKinds(json);
     else if (json.is("channel")) channel = readLimit(json);
-    else if (!json.is("limits")) json.unknown();
+    else if (!json.is("limits") || limits.length > 0) json.unknown();
     else if (json.array()) {
       while (json.element()) {
         at("limit " + (limits.length + 1).toString() + ": ");

@@ -1,9 +1,8 @@
 // A table of rules for operators and tenants: params say when a rule is for a request and what it then changes. The answer
 // says which rule fired: the reason is its number, from 1, and the message its name.
-import { ABSTAINED, ARENA_SIZE, decision, facts, FLAG_CUT, MESSAGE_MAX } from "../../sdk/assemblyscript/assembly";
+import { ABSTAINED, decision, facts, FLAG_CUT, MESSAGE_MAX } from "../../sdk/assemblyscript/assembly";
 import { messageSince } from "../parts/answer";
 import { Config } from "../parts/config";
-import { Text } from "../parts/json";
 import { refusal } from "../parts/refusal";
 import { resetExtras } from "./extra";
 import { DENIES, PASSES, Rule } from "./rule";
@@ -78,7 +77,7 @@ function say(n: usize, verdict: u32): void {
   } else {
     for (let i: usize = 0; i < n; i++) {
       const name = changetype<Rule>(load<usize>(fired + 4 * i)).name;
-      if (decision.arenaUsed - used + name.size + 4 > MESSAGE_MAX) {
+      if (decision.arenaUsed - used + name.size + 5 > MESSAGE_MAX) { // a comma, a blank and the last sign
         decision.append("…");
         break;
       }

@@ -29,11 +29,15 @@ export function readTable(json: Reader, config: Config): void {
     if (json.is("mode")) takeAll = json.word("first all") == 1;
     else if (json.is("zone")) readZone(json);
     else if (json.is("dimensions")) readKinds(json);
-    else if (!json.is("rules")) json.unknown();
-    else if (json.array()) while (json.element()) readRule(json, config);
+    else if (!json.is("rules") || count > 0) json.unknown(); // twice: only the last one was held to the schema
+    else readRules(json, config);
   }
-  at("");
   checkRoom();
+}
+
+function readRules(json: Reader, config: Config): void {
+  if (json.array()) while (json.element()) readRule(json, config);
+  at("");
 }
 
 // readRule leaves out a rule that is switched off; the numbers of the others stay.

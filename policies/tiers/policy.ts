@@ -69,7 +69,7 @@ export function weir_configure(len: i32): i32 {
   label = labelIfAny(config, "tier");
   if (!json.object()) return refusal();
   while (json.member()) {
-    if (json.is("tables")) readTables(json, config);
+    if (json.is("tables") && tables.length == 0) readTables(json, config);
     else if (json.is("label")) label = config.label(json.text());
     else if (json.is("orgs")) readOrgs(json);
     else if (json.is("default")) other = json.text();
