@@ -38,13 +38,14 @@ const (
 //
 // Nobody puts a channel to sleep for the others. What failed after a request was sent can be that request's own fault,
 // so a row of failures counts only when more than one caller had them; a caller whose requests alone bring no answer
-// rests alone. When others asked during a cool-down, whoever caused it waits yieldFor longer, so that the probe is
+// rests alone, and so does one whose 429 cooled the channel and who gets another while the others are answered: a
+// provider says 429 to a single request that is too large, too. When others asked during a cool-down, whoever caused it waits yieldFor longer, so that the probe is
 // theirs; and when its own probe fails, that neither doubles the cool-down nor keeps another caller from probing.
 type health struct {
 	mu struct {
 		sync.Mutex
 		state    state
-		class    class // why it cools
+		class    class // why it cools, or cause rests
 		epoch    uint64
 		failures int64         // in a row
 		caller   uint64        // of the latest of them
@@ -57,6 +58,8 @@ type health struct {
 		cause  uint64        // the caller whose failure began the latest cool-down or rest; 0: not known, or healed since
 		own    time.Duration // Mono: cause may not try before it, nor before until
 		rests  int           // of cause, alone and in a row
+		// suspect: since then others were answered and cause was not, so a 429 may be about its requests alone
+		suspect bool
 	}
 }
 
@@ -107,14 +110,21 @@ func (h *health) openLocked(caller uint64) (at time.Duration) {
 }
 
 // succeed: the channel answered, be it with a complaint about the request.
-func (h *health) succeed(t ticket, status int) {
+func (h *health) succeed(t ticket, now time.Duration, status int, caller uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = status
-	if t.epoch == h.mu.epoch {
-		h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
-		h.mu.cause, h.mu.rests = 0, 0
+	if t.epoch != h.mu.epoch {
+		return
 	}
+	h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
+	h.mu.rests = 0
+	if caller == 0 || caller == h.mu.cause {
+		h.mu.cause = 0
+		return
+	}
+	h.mu.suspect = h.mu.cause != 0 // it failed where others succeed
+	h.mu.own = min(h.mu.own, now+coolFirst)
 }
 
 // verdict is what a failed attempt says about its channel.
@@ -156,6 +166,8 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 		if v.status == 0 {
 			h.restLocked(t, now, &v)
 		}
+	case h.mu.state == up && v.class == limited && h.mu.suspect && v.caller == h.mu.cause:
+		h.restLocked(t, now, &v)
 	default:
 		h.coolLocked(now, &v)
 	}
@@ -167,9 +179,9 @@ func (h *health) restLocked(t ticket, now time.Duration, v *verdict) {
 		return // old news: the call began before the rest
 	}
 	if v.caller != h.mu.cause {
-		h.mu.rests = 0
+		h.mu.rests, h.mu.suspect = 0, false
 	}
-	h.mu.cause, h.mu.own = v.caller, now+v.asks(h.mu.rests)
+	h.mu.cause, h.mu.own, h.mu.class = v.caller, now+v.asks(h.mu.rests), v.class
 	h.mu.rests++
 }
 
@@ -184,7 +196,7 @@ func (h *health) coolLocked(now time.Duration, v *verdict) {
 	}
 	h.mu.until, h.mu.own = now+v.asks(h.mu.level), 0
 	h.mu.level++
-	h.mu.cause, h.mu.rests = v.caller, 0
+	h.mu.cause, h.mu.rests, h.mu.suspect = v.caller, 0, false
 }
 
 // forget: the attempt ended for reasons of ours. A probe that was cut leaves the next call to probe.
@@ -204,11 +216,11 @@ func (h *health) forget(t ticket, now time.Duration) {
 func (h *health) sleeps(now time.Duration, caller uint64) (time.Duration, class) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at := h.openLocked(caller)
+	wait := max(h.openLocked(caller)-now, 0)
 	if h.mu.state == up {
-		return max(at-now, 0), failing
+		return wait, h.mu.class
 	}
-	return max(at-now, time.Millisecond), h.mu.class
+	return max(wait, time.Millisecond), h.mu.class
 }
 
 func (h *health) report(name string, now time.Duration) Health {

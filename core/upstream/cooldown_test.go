@@ -34,7 +34,7 @@ func TestCoolDownGrowsAndHeals(t *testing.T) {
 		h.fail(probe, now, verdict{class: limited, status: 429})
 	}
 	now += 60 * s
-	h.succeed(h.must(t, now, true), 200)
+	h.succeed(h.must(t, now, true), now, 200, 0)
 	for range 5 {
 		h.must(t, now, true)
 	}
@@ -85,7 +85,7 @@ func TestSuccessForgetsFailures(t *testing.T) {
 		for range threshold - 1 {
 			h.fail(h.must(t, 0, true), 0, verdict{class: failing, status: 500})
 		}
-		h.succeed(h.must(t, 0, true), 200)
+		h.succeed(h.must(t, 0, true), 0, 200, 0)
 	}
 	h.must(t, 0, true)
 }
@@ -100,7 +100,7 @@ func TestOldNewsChangesNothing(t *testing.T) {
 	for _, tk := range tickets[:60] {
 		h.fail(tk, 0, verdict{class: limited, status: 429})
 	}
-	h.succeed(tickets[60], 200) // began before the limit was hit
+	h.succeed(tickets[60], 0, 200, 0) // began before the limit was hit
 	h.must(t, s-1, false)
 	h.fail(tickets[61], 0, verdict{class: limited, status: 429, wait: 3 * s}) // says the same, but knows better how long
 	h.fail(tickets[62], 0, verdict{class: failing, status: 500})
@@ -117,7 +117,7 @@ func TestProbes(t *testing.T) {
 	first := h.must(t, s, true)
 	h.must(t, s+probeEvery-1, false)
 	second := h.must(t, s+probeEvery, true) // the first may take minutes to answer
-	h.succeed(second, 200)
+	h.succeed(second, s+probeEvery, 200, 0)
 	h.must(t, s+probeEvery, true)
 	h.fail(first, s+probeEvery, verdict{class: failing, status: 500}) // one failure among successes
 	h.must(t, s+probeEvery, true)
@@ -173,7 +173,11 @@ func TestOneCallersResetsRestThatCallerAlone(t *testing.T) {
 	if wait, _ := h.sleeps(now, 8); wait != 0 {
 		t.Errorf("the other waits %v", wait)
 	}
-	h.succeed(h.mustBy(t, 8, now, true), 200)
+	h.succeed(h.mustBy(t, 8, now, true), now, 200, 8) // the channel works: the next try is soon
+	h.mustBy(t, 7, now+s-1, false)
+	now += s
+	h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+	h.mustBy(t, 7, now, true)
 	h.mustBy(t, 7, now, true)
 
 	for range threshold {
@@ -208,8 +212,34 @@ func TestTheProbeIsTheOthersFirst(t *testing.T) {
 	h.mustBy(t, 9, now, false)         // one at a time
 	h.fail(probe, now, verdict{class: limited, status: 429, caller: 8})
 	h.mustBy(t, 9, now+2*s-1, false) // two callers: it is the channel
-	h.succeed(h.mustBy(t, 9, now+2*s, true), 200)
+	h.succeed(h.mustBy(t, 9, now+2*s, true), now+2*s, 200, 9)
 	h.mustBy(t, 7, now+2*s, true)
+}
+
+// Providers say 429 to one request that is too large, too. Whoever gets it again while the others are answered rests
+// alone; when a second one gets it, it is the channel.
+func TestA429ThatOnlyOneCallerGetsIsThatCallers(t *testing.T) {
+	var h health
+	own := verdict{class: limited, status: 429, caller: 7}
+	h.fail(h.mustBy(t, 7, 0, true), 0, own)
+	h.mustBy(t, 8, s-1, false) // nobody can know yet
+	now := s
+	h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+	for range 5 {
+		h.fail(h.mustBy(t, 7, now, true), now, own)
+		h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+		h.mustBy(t, 7, now+s-1, false)
+		if wait, why := h.sleeps(now, 7); wait != s || why != limited {
+			t.Fatalf("it is told %v, %v", wait, why)
+		}
+		now += s
+	}
+	h.fail(h.mustBy(t, 8, now, true), now, verdict{class: limited, status: 429, caller: 8})
+	h.mustBy(t, 9, now+s-1, false)
+	now += s
+	h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+	h.fail(h.mustBy(t, 7, now, true), now, own)
+	h.mustBy(t, 9, now+s-1, false) // answered since, it is no suspect
 }
 
 // Through the client: one probe at a time, and a client that leaves while it probes neither heals nor harms.

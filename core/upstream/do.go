@@ -403,7 +403,7 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	why, relay := classify(&h)
 	if relay {
-		d.lane.health.succeed(d.ticket, h.status)
+		d.lane.health.succeed(d.ticket, now, h.status, d.req.Caller)
 		d.relay(&h, now)
 		return true
 	}
