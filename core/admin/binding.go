@@ -64,6 +64,7 @@ func (d bindingDoc) plan() policy.Plan {
 	p := policy.Plan{Stage: d.Stage, Percent: d.Percent}
 	if d.Current != nil {
 		p.Active = d.Current.host()
+		p.Previous = p.Active // nothing; without this the host would go to what was rolled back from
 	}
 	if d.Candidate != nil {
 		p.Candidate = d.Candidate.host()

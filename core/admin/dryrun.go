@@ -87,7 +87,7 @@ func (a *API) tenantStage(before *policy.Decision, t *policy.Trial) object {
 	}
 	var rule any
 	if t.Answer.Reason != 0 || t.Answer.Message != "" {
-		rule = object{{"number", t.Answer.Reason}, {"name", t.Answer.Message}}
+		rule = object{{"number", t.Answer.Reason}, {"message", t.Answer.Message}}
 	}
 	return object{{"module", t.Binding.Module}, {"version", t.Binding.Version()}, {"applied", applied}, {"rule", rule},
 		{"answer", a.decision(&t.Answer)}, {"clamped", cut}, {"fault", orNull(t.Trace.Fault)},

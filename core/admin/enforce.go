@@ -66,7 +66,7 @@ func aboutParams(err error) error {
 	}
 	told := *e
 	told.Param, told.Code = "params", "policy_params_refused"
-	told.Message = strings.TrimPrefix(told.Message, "policy module refused: ")
+	told.Message = "params: " + strings.TrimPrefix(strings.TrimPrefix(told.Message, "policy module refused: "), "params: ")
 	return &told
 }
 
