@@ -267,7 +267,7 @@ function decode(from: usize, to: usize): Text {
     }
     let point = hex(from);
     from += 4;
-    if ((point & 0xfc00) == 0xd800 && from + 6 <= to && load<u16>(from) == 0x755c) { // \u
+    if ((point & 0xfc00) == 0xd800 && from + 6 <= to && load<u16>(from) == 0x755c && (hex(from + 2) & 0xfc00) == 0xdc00) { // \u
       point = 0x10000 + ((point & 0x3ff) << 10) + (hex(from + 2) & 0x3ff);
       from += 6;
     }
