@@ -30,6 +30,7 @@ type asm struct {
 	nglob   int
 	table   []byte // content of the table section, with the count
 	elem    []byte // content of the element section, with the count
+	data    []byte // content of the data section, with the count; its segments are announced
 	memory  []byte // limits
 	exports []export
 	custom  map[string][]byte
@@ -111,7 +112,13 @@ func (a *asm) bytes() []byte {
 	if a.elem != nil {
 		out = appendSection(out, secElement, a.elem)
 	}
+	if a.data != nil {
+		out = appendSection(out, secDataCount, a.data[:1])
+	}
 	sec(secCode, len(a.funcs), code)
+	if a.data != nil {
+		out = appendSection(out, secData, a.data)
+	}
 	for _, name := range slices.Sorted(func(yield func(string) bool) {
 		for k := range a.custom {
 			if !yield(k) {
@@ -164,8 +171,16 @@ func allow(qps uint32) []byte {
 
 // sixDims writes an answer with six dimensions, each set by constants, one of them custom.
 func sixDims() []byte {
-	body := cat(st16(respAt, abi.Major), st16(respAt+abi.RespNDims, 6), st32(respAt+abi.RespTPMMultiplier, 900))
-	for i, kind := range []uint32{abi.KindKey, abi.KindModel, abi.KindUser, abi.KindOrg, abi.KindKeyModel, abi.KindCustom} {
+	return manyDims(abi.KindKey, abi.KindModel, abi.KindUser, abi.KindOrg, abi.KindKeyModel, abi.KindCustom)
+}
+
+func eightDims() []byte {
+	return manyDims(abi.KindKey, abi.KindModel, abi.KindUser, abi.KindOrg, abi.KindGlobal, abi.KindEndUser, abi.KindKeyModel, abi.KindCustom)
+}
+
+func manyDims(kinds ...uint32) []byte {
+	body := cat(st16(respAt, abi.Major), st16(respAt+abi.RespNDims, uint32(len(kinds))), st32(respAt+abi.RespTPMMultiplier, 900))
+	for i, kind := range kinds {
 		at := uint32(respAt + abi.RespDims + abi.DimSize*i)
 		body = cat(body, st8(at+abi.DimKind, kind), st8(at+abi.DimFlags, abi.DimSkipAbsent),
 			st32(at+abi.DimQPSLimit, 10), st32(at+abi.DimTPMLimit, 1000), st32(at+abi.DimMultiplier, 1000),

@@ -164,6 +164,9 @@ func (g *generation) run(q *question, f *Facts, d *Decision, looks int) (ft faul
 	}
 	ft = s.in.call(f, d, g.number, len(g.host.o.Tiers))
 	s.calls.Add(1)
+	if g.lane.owner != Operator {
+		s.in.weigh()
+	}
 	if q.smp != nil {
 		q.smp.take(g, s.in, d)
 	}

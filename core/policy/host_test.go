@@ -455,7 +455,10 @@ func TestLogLinesAreBounded(t *testing.T) {
 
 func TestP04ReloadsUnderLoad(t *testing.T) {
 	reloads := 500
-	if testing.Short() {
+	switch {
+	case *long:
+		reloads = 5000
+	case testing.Short():
 		reloads = 50
 	}
 	reloadUnderLoad(t, reloads, nil, func(_ *Facts, d *Decision) bool {
@@ -552,13 +555,13 @@ func TestClosedHost(t *testing.T) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	h := serve(b, guest(sixDims()), OnErrorDefault)
+	h := serve(b, guest(eightDims()), OnErrorDefault)
 	b.ReportAllocs()
 	f, d := sampleFacts(), new(Decision)
 	for b.Loop() {
 		h.Decide(f, d)
 	}
-	if d.Fault != "" || d.N != 6 {
+	if d.Fault != "" || d.N != 8 {
 		b.Fatalf("decision %+v", d)
 	}
 }

@@ -53,8 +53,21 @@ type instance struct {
 	books  booked            // what the instance takes beside its memory
 }
 
-// instanceBytes is about what an instance takes beside the guest's memory: two stacks, tables, the module's globals.
-const instanceBytes = 32 << 10
+// What an instance takes beside the guest's memory: about instanceBytes for stack, tables and globals; and the stack
+// of a call that went deep stays with it. A frame costs at least a unit of fuel for every stackPerFuel bytes, and a call
+// of shallowFuel units fits what is there from the start.
+const (
+	instanceBytes = 32 << 10
+	stackPerFuel  = 16
+	shallowFuel   = 10_000
+)
+
+// weigh books the stack that the last call may have left.
+func (in *instance) weigh() {
+	if size := instanceBytes + stackPerFuel*(int64(in.spent())-shallowFuel); size > in.books.size {
+		in.books.book(size)
+	}
+}
 
 // booked keeps a sum of sizes up to date.
 type booked struct {

@@ -293,6 +293,27 @@ func TestOrgsMemoryIsBooked(t *testing.T) {
 	}
 }
 
+// The stack that a deep call leaves behind counts, too.
+func TestOrgsStacksAreBooked(t *testing.T) {
+	const depth = 5000
+	a := guest(c32(depth), []byte{opCall, 4}, allow(5))
+	a.with(asmFunc{typ: funcType{i32, ""}, locals: cat([]byte{1}, uleb(20), []byte{typeI64}),
+		body: cat([]byte{opLocalGet, 0, opIf, blockEmpty, opLocalGet, 0}, c32(1), []byte{0x6b, opCall, 4, opEnd})})
+	h := openly(t, Options{Clock: llm.NewSystemClock()})
+	mustAdd(t, h, "deep", a.bytes())
+	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "deep"}})
+	if d := decide(h, 1, 3); d.Tenant.Fault != "" {
+		t.Fatalf("decision %+v", d)
+	}
+	if n := h.Stats().TenantBytes; n < 1<<20 || n > 4<<20 {
+		t.Errorf("booked %d", n)
+	}
+	mustPlan(t, h, 3, Plan{})
+	if n := h.orgBytes.Load(); n != 0 {
+		t.Errorf("%d bytes are booked for nothing", n)
+	}
+}
+
 // While an org's instances cannot be made its on_error decides, at once after the first wait.
 func TestOrgsNotReady(t *testing.T) {
 	clock := llm.NewFakeClock(time.Unix(1_700_000_000, 0))
