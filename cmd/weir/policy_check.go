@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -108,7 +110,9 @@ func (a *app) printChecked(s *subject, m *policy.Checked, refused error, asJSON 
 		fmt.Fprintf(a.out, "fuel: %s allowed; the module has no cases to measure\n", grouped(m.FuelLimit))
 		return nil
 	}
-	fmt.Fprintf(a.out, "fuel: %s of %s (%s) in the worst of %s\n", grouped(m.FuelWorst), grouped(m.FuelLimit), share(m.FuelWorst, m.FuelLimit), count(len(m.Cases), "case"))
+	worst := slices.MaxFunc(m.Cases, func(x, y policy.CaseResult) int { return cmp.Compare(x.Fuel, y.Fuel) })
+	fmt.Fprintf(a.out, "fuel: %s of %s (%s) in the worst of %s, %q\n", grouped(m.FuelWorst), grouped(m.FuelLimit), share(m.FuelWorst, m.FuelLimit),
+		count(len(m.Cases), "case"), worst.Name)
 	if refused == nil {
 		fmt.Fprintln(a.out, "ok")
 	}

@@ -323,10 +323,11 @@ func TestPolicyRunRefuses(t *testing.T) {
 		{exitFail, []string{"-f", `{"tier": "gold"}`}, "tiers are named with --tiers or -c"},
 		{exitFail, []string{"-f", at(t, dir, "two.json", "[{}, {}]")}, "want the facts of one request, got 2"},
 		{exitFail, []string{"-f", at(t, dir, "zero.json", "[]")}, "got an empty list"},
-		{exitFail, []string{"-f", at(t, dir, "three.json", "3")}, "facts: "},
+		{exitFail, []string{"-f", at(t, dir, "three.json", "3")}, "three.json: want a JSON object of facts"},
 		{exitFail, []string{"-f", "{}", "--params", at(t, dir, "list.json", "[1]")}, "want a JSON object"},
 		{exitFail, []string{"-f", "{}", "--params", `{"rules": 3}`}, "'/rules': got number, want array"},
 		{exitFail, []string{"-f", "{}", "--params", `{"rules": [{"when": {"tiers": ["nope"]}}]}`}, "nope"},
+		{exitFail, []string{"-f", "{}", "--labels", "a,b", "--params", `{"rules": [{"when": {"labels": {"c": ["*"]}}, "then": {"tier": "pro"}}]}`}, "labels here: a, b; --tiers, --labels and -c name the gateway's"},
 		{exitFail, []string{"-f", "{}", "-c", filepath.Join(dir, "weir.yaml")}, "weir.yaml"},
 	} {
 		refused(t, c.code, append([]string{"policy", "run", "rules"}, c.args...), c.want)

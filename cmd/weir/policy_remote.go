@@ -112,7 +112,7 @@ type choiceFlags struct {
 
 func (f *choiceFlags) flags(c *cobra.Command) {
 	f.owner.flags(c)
-	c.Flags().StringVar(&f.version, "version", "", "version as `weir policy versions` lists it, or the first characters of its hash (default: the version on trial, else the newest)")
+	c.Flags().StringVar(&f.version, "version", "", "a version as weir policy versions lists it, or the first characters of its hash (default: the one on trial, else the newest)")
 	c.Flags().StringVar(&f.params, "params", "", "params: a JSON `file`, - or a JSON object (default: as they are)")
 	c.Flags().StringVar(&f.onError, "on-error", "", "what a request gets when the module fails: default, last_good or deny")
 }
@@ -170,7 +170,7 @@ func (a *app) policyStage(step string) *cobra.Command {
 			}
 			body["percent"] = percent
 		}
-		return r.call(c.Context(), "POST", policyPath(args[0], step), body)
+		return a.rebind(c.Context(), r, "POST", policyPath(args[0], step), body)
 	}
 	return c
 }
@@ -181,7 +181,7 @@ func (a *app) policyRollback() *cobra.Command {
 	c := &cobra.Command{Use: "rollback NAME", Short: "End a trial, or let the version before the active one decide again", Args: exactly("NAME")}
 	r := a.remoteFlags(c)
 	o.flags(c)
-	c.Flags().StringVar(&version, "version", "", "go to this version, as `weir policy versions` lists it")
+	c.Flags().StringVar(&version, "version", "", "go to this version, as weir policy versions lists it")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{}
 		who, err := o.name()
@@ -193,7 +193,7 @@ func (a *app) policyRollback() *cobra.Command {
 				body[name] = value
 			}
 		}
-		return r.call(c.Context(), "POST", policyPath(args[0], "rollback"), body)
+		return a.rebind(c.Context(), r, "POST", policyPath(args[0], "rollback"), body)
 	}
 	return c
 }
@@ -267,7 +267,7 @@ func (a *app) policyParams() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return r.call(c.Context(), "PUT", policyPath(args[0], "params"), body)
+		return a.rebind(c.Context(), r, "PUT", policyPath(args[0], "params"), body)
 	}
 	return c
 }
@@ -275,10 +275,85 @@ func (a *app) policyParams() *cobra.Command {
 func (a *app) policyBindings() *cobra.Command {
 	c := &cobra.Command{Use: "bindings", Short: "List what decides for the operator and for each org", Args: exactly()}
 	r := a.remoteFlags(c)
+	var limit, cursor string
+	c.Flags().StringVar(&limit, "limit", "", "at most so `many`")
+	c.Flags().StringVar(&cursor, "cursor", "", "go on where the last page ended")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return r.call(c.Context(), "GET", "/admin/bindings", nil, "owner", "module", "version", "onError", "candidate")
+		answer, err := r.do(c.Context(), "GET", "/admin/bindings"+query(map[string]string{"limit": limit, "cursor": cursor}), nil, "")
+		if err != nil || r.json {
+			return orPrint(r, answer, err)
+		}
+		var page struct {
+			Data       []binding `json:"data"`
+			NextCursor string    `json:"nextCursor"`
+		}
+		if err := json.Unmarshal(answer, &page); err != nil {
+			return r.print(answer, nil)
+		}
+		for i := range page.Data {
+			fmt.Fprint(a.out, &page.Data[i])
+		}
+		if page.NextCursor != "" {
+			fmt.Fprintf(a.out, "more: --cursor %s\n", page.NextCursor)
+		}
+		return nil
 	}
 	return c
+}
+
+// binding is what decides for an owner, as the API gives it.
+type binding struct {
+	Owner     string         `json:"owner"`
+	Module    string         `json:"module"`
+	Version   string         `json:"version"`
+	OnError   policy.OnError `json:"onError"`
+	Candidate *struct {
+		Module  string       `json:"module"`
+		Version string       `json:"version"`
+		Stage   policy.Stage `json:"stage"`
+		Percent int          `json:"percent"`
+	} `json:"candidate"`
+	Problem string `json:"problem"`
+}
+
+// String is a line for what is in force, one for what is on trial, and one for what is wrong.
+func (b *binding) String() string {
+	text := b.Owner + ": no module decides"
+	if b.Module != "" {
+		text = fmt.Sprintf("%s: %s@%s decides", b.Owner, b.Module, b.Version)
+		if b.OnError != policy.OnErrorDefault {
+			text += fmt.Sprintf(", on error %s", b.OnError)
+		}
+	}
+	if c := b.Candidate; c != nil {
+		text += fmt.Sprintf("\n  %s: %s@%s", c.Stage, c.Module, c.Version)
+		if c.Percent > 0 {
+			text += fmt.Sprintf(" decides for %d %% of the keys", c.Percent)
+		}
+		text += fmt.Sprintf("; see weir policy report %s", c.Module)
+	}
+	if b.Problem != "" {
+		text += "\n  problem: " + b.Problem
+	}
+	return text + "\n"
+}
+
+// rebind makes a change of what decides and shows what came of it.
+func (a *app) rebind(ctx context.Context, r *remote, method, path string, body map[string]any) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	answer, err := r.do(ctx, method, path, raw, "application/json")
+	if err != nil || r.json {
+		return orPrint(r, answer, err)
+	}
+	var b binding
+	if err := json.Unmarshal(answer, &b); err != nil || b.Owner == "" {
+		return r.print(answer, nil)
+	}
+	_, err = fmt.Fprint(a.out, &b)
+	return err
 }
 
 func (a *app) policyBind() *cobra.Command {
@@ -295,7 +370,7 @@ func (a *app) policyBind() *cobra.Command {
 			return err
 		}
 		body["module"] = args[0]
-		return r.call(c.Context(), "PUT", "/admin/bindings", body)
+		return a.rebind(c.Context(), r, "PUT", "/admin/bindings", body)
 	}
 	return c
 }
@@ -325,5 +400,5 @@ func (a *app) unbind(ctx context.Context, r *remote, o *owner) error {
 	if who != "" {
 		body["owner"] = who
 	}
-	return r.call(ctx, "PUT", "/admin/bindings", body)
+	return a.rebind(ctx, r, "PUT", "/admin/bindings", body)
 }

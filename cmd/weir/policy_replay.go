@@ -115,7 +115,10 @@ func (a *app) replay(ctx context.Context, f *replayFlags, sides []side, asJSON b
 	}
 	report, err := h.Replay(ctx, log.reader(), bindings...)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.from, err)
+		if strings.HasPrefix(err.Error(), "line ") {
+			return fmt.Errorf("%s: %w", f.from, err)
+		}
+		return f.explain(err)
 	}
 	return a.printReplay(f, log, &report, asJSON)
 }

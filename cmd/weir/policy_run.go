@@ -48,8 +48,8 @@ type ran struct {
 }
 
 type firedRule struct {
-	Number uint16 `json:"number"`
-	Name   string `json:"name"`
+	Number  uint16 `json:"number"`
+	Message string `json:"message"`
 }
 
 // String is for people; nil: no rule.
@@ -57,7 +57,7 @@ func (r *firedRule) String() string {
 	if r == nil {
 		return "none named itself"
 	}
-	return fmt.Sprintf("%d %s", r.Number, r.Name)
+	return fmt.Sprintf("%d %s", r.Number, r.Message)
 }
 
 func (a *app) printSaid(log []policy.SaidLine) {
@@ -101,7 +101,7 @@ func (a *app) runOnce(ctx context.Context, arg string, t *trialFlags, asJSON boo
 	bindings[0].Params = params
 	r, err := h.Open(ctx, bindings[0])
 	if err != nil {
-		return err
+		return t.explain(err)
 	}
 	defer r.Close()
 	out := ran{Module: s.name, Version: s.version(params)}
@@ -180,7 +180,7 @@ func (a *app) measure(ctx context.Context, arg string, t *trialFlags, d time.Dur
 	bindings[0].Params = params
 	m, err := h.Bench(ctx, bindings[0], facts, d)
 	if err != nil {
-		return err
+		return t.explain(err)
 	}
 	return a.printMeasured(s, m, asJSON)
 }

@@ -81,6 +81,16 @@ func (a *app) host(ctx context.Context, s *setting, of ...*subject) (*policy.Hos
 	return h, bindings, nil
 }
 
+// explain adds to a refused configuration which tiers and labels it met.
+func (s *setting) explain(err error) error {
+	if err == nil || !strings.Contains(err.Error(), abi.ExportConfigure) {
+		return err
+	}
+	return fmt.Errorf("%w (tiers here: %s; labels here: %s; --tiers, --labels and -c name the gateway's)", err, listed(s.tiers), listed(s.labels))
+}
+
+func listed(names []string) string { return or(strings.Join(names, ", "), "none") }
+
 // caseFile is a file of cases, and a module's section weir.cases.
 type caseFile struct {
 	Configure struct {
@@ -155,6 +165,9 @@ func factsDocument(name string, raw []byte) ([]json.RawMessage, error) {
 		}
 	}
 	for i, one := range many {
+		if one = bytes.TrimSpace(one); one[0] != '{' {
+			return nil, fmt.Errorf("%s: want a JSON object of facts, such as {\"attributes\": {\"model\": \"gpt-4o\"}}, got %.40s", name, one)
+		}
 		var wrapped struct{ Facts json.RawMessage }
 		if json.Unmarshal(one, &wrapped) == nil && wrapped.Facts != nil {
 			many[i] = wrapped.Facts

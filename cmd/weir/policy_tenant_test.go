@@ -54,7 +54,7 @@ func squeezed(asked string) string {
 func TestTenantRulesDryRun(t *testing.T) {
 	g, env := stubAdmin(t)
 	table := at(t, t.TempDir(), "rules.json", tableA)
-	g.answer = `{"orgId":7,"facts":{},"operator":{"module":null},"tenant":{"module":"rules","version":"0123456789ab","applied":true,"rule":{"number":1,"name":"o1"},
+	g.answer = `{"orgId":7,"facts":{},"operator":{"module":null},"tenant":{"module":"rules","version":"0123456789ab","applied":true,"rule":{"number":1,"message":"o1"},
 		"answer":{"qps_permille":9000},"clamped":[{"field":"qps_permille","asked":9000,"granted":1000},{"field":"dims","asked":null,"granted":null}],
 		"fault":null,"fuel":1389,"fuelAllowed":200000,"log":[{"level":"info","text":"hello"}]},"decision":{"qps_permille":1000},"policy":"rules@0123456789ab"}`
 	stdout, _, err := tenant(t, env, "dry-run", "--org", "7", "-f", `{"key_id": 3}`, "--rules", table)
