@@ -47,9 +47,9 @@ type subject struct {
 	profile string
 }
 
-const subjectUse = "FILE.wasm|DIR|NAME"
+const subjectUse = "DIR|FILE.wasm|NAME"
 
-const subjectHelp = "The module is a .wasm file, a policy folder (built first), or the name of a module that comes with weir."
+const subjectHelp = "The module is a policy folder (built first; default: this one), a .wasm file, or the name of a module that comes with weir."
 
 // subject finds a module by a file, a policy folder or a shipped name. An empty profile: the one its language needs.
 func (a *app) subject(ctx context.Context, arg, profile string) (*subject, error) {
@@ -106,16 +106,17 @@ func (a *app) builtSubject(ctx context.Context, dir, profile string) (*subject, 
 			return s, nil
 		}
 	}
-	return nil, a.compilerError(err)
+	return nil, a.compilerError(dir, err)
 }
 
 // compilerError shows what a compiler said as it is and leaves one line for the error.
-func (a *app) compilerError(err error) error {
-	first, said, _ := strings.Cut(err.Error(), "\n")
-	if said != "" {
-		fmt.Fprintln(a.err, said)
+func (a *app) compilerError(dir string, err error) error {
+	first, said, compiled := strings.Cut(err.Error(), "\n")
+	if !compiled {
+		return err
 	}
-	return errors.New(first)
+	fmt.Fprintln(a.err, said)
+	return fmt.Errorf("%s does not compile (%s)", dir, first)
 }
 
 // folderName is what a policy folder's module is called: the name in about.json, else the folder's.

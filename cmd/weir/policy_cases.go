@@ -49,20 +49,20 @@ type testedCase struct {
 func (a *app) policyTest(asJSON *bool) *cobra.Command {
 	var profile, pattern string
 	var update, verbose bool
-	c := &cobra.Command{Use: "test DIR|FILE.wasm|NAME", Short: "Run a policy's cases and say which functions they reach",
+	c := &cobra.Command{Use: "test [" + subjectUse + "]", Short: "Run a policy's cases and say which functions they reach",
 		Long: "Run the cases of a policy: those in a folder's cases.json and cases/*.json, or those that a module carries. A file in cases/\nmay leave out configure; that of cases.json stands then. A case without want is a failure that --update turns into a golden one.",
 		Args: func(c *cobra.Command, args []string) error {
 			if rest, single := strings.CutPrefix(pattern, "un"); single && c.Flags().Lookup("run").Changed && (rest == "" || rest[0] == '=') {
 				return usageError("%s: write --run REGEXP, with two dashes", c.CommandPath())
 			}
-			return exactly("DIR|FILE.wasm|NAME")(c, args)
+			return atMost(1, subjectUse)(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			expr, err := regexp.Compile(pattern)
 			if err != nil {
 				return usageError("--run: %v", err)
 			}
-			s, err := a.subject(c.Context(), args[0], profile)
+			s, err := a.subject(c.Context(), first(args, "."), profile)
 			if err != nil {
 				return err
 			}

@@ -14,10 +14,10 @@ import (
 
 func (a *app) policyCheck(asJSON *bool) *cobra.Command {
 	var profile string
-	c := &cobra.Command{Use: "check " + subjectUse, Short: "Hold a module against everything that an upload would verify", Args: exactly(subjectUse),
+	c := &cobra.Command{Use: "check [" + subjectUse + "]", Short: "Hold a module against everything that an upload would verify", Args: atMost(1, subjectUse),
 		Long: "Verify a module as an upload does, in a child process, and show its caps, imports, exports, sections and the fuel of its\nworst case. Exit code 1 when an upload would be refused. " + subjectHelp,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.subject(c.Context(), args[0], profile)
+			s, err := a.subject(c.Context(), first(args, "."), profile)
 			if err != nil {
 				return err
 			}

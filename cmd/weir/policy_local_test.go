@@ -169,7 +169,7 @@ func TestPolicyWrittenInAssemblyScript(t *testing.T) {
 	}
 	source := filepath.Join(dir, "policy.ts")
 	at(t, dir, "policy.ts", strings.Replace(read(t, source), "decision.reset()", "decision.resett()", 1))
-	refused(t, exitFail, []string{"policy", "build", dir}, "resett", "policy.ts")
+	refused(t, exitFail, []string{"policy", "build", dir}, "resett", "policy.ts", dir+" does not compile (")
 	if !strings.HasPrefix(read(t, built.File), "\x00asm") {
 		t.Error("a failed build took the old module away")
 	}
@@ -185,8 +185,9 @@ func TestPolicyWrittenInC(t *testing.T) {
 	if out := must(t, nil, "policy", "test", dir); !strings.Contains(out, "mine ") || !strings.Contains(out, ": 3 cases passed, 0 failed") {
 		t.Errorf("test says %s", out)
 	}
-	must(t, nil, "policy", "check", dir)
-	must(t, nil, "policy", "build", dir)
+	t.Chdir(dir)
+	must(t, nil, "policy", "check")
+	must(t, nil, "policy", "build")
 	if s := read(t, filepath.Join(dir, "mine.wasm")); !strings.HasPrefix(s, "\x00asm") {
 		t.Errorf("build wrote %.20q", s)
 	}
@@ -255,6 +256,9 @@ func TestPolicyCheckRefuses(t *testing.T) {
 	refused(t, exitUsage, []string{"policy", "check", "zzzzzz"}, "the modules that come with weir are burst, business-hours")
 	refused(t, exitFail, []string{"policy", "check", "default", "--profile", "medium"}, `unknown profile "medium": want "small" or "large"`)
 	refused(t, exitFail, []string{"policy", "check", dir}, "is no policy folder")
+	t.Chdir(dir)
+	refused(t, exitFail, []string{"policy", "check"}, ". is no policy folder")
+	refused(t, exitUsage, []string{"policy", "check", "a", "b"}, "takes DIR|FILE.wasm|NAME, got 2")
 }
 
 const ruleTable = `{"rules": [

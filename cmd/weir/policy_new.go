@@ -105,7 +105,7 @@ func (a *app) policyBuild(asJSON *bool) *cobra.Command {
 			}
 			wasm, err := sdk.Build(c.Context(), dir)
 			if err != nil {
-				return a.compilerError(err)
+				return a.compilerError(dir, err)
 			}
 			s := &subject{name: folderName(dir), wasm: wasm, profile: sdk.Profile(lang)}
 			path := or(out, filepath.Join(dir, s.name+".wasm"))

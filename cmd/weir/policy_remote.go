@@ -51,10 +51,10 @@ func policyPath(name, action string) string {
 
 func (a *app) policyPush() *cobra.Command {
 	var name, profile string
-	c := &cobra.Command{Use: "push FILE.wasm|DIR", Short: "Verify and store a module in the gateway; nothing is active yet", Args: exactly("FILE.wasm|DIR")}
+	c := &cobra.Command{Use: "push [FILE.wasm|DIR]", Short: "Verify and store a module in the gateway; nothing is active yet", Args: atMost(1, "FILE.wasm|DIR")}
 	r := a.remoteFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		s, err := a.subject(c.Context(), args[0], profile)
+		s, err := a.subject(c.Context(), first(args, "."), profile)
 		if err != nil {
 			return err
 		}

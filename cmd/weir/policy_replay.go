@@ -38,10 +38,10 @@ func (f *replayFlags) flags(c *cobra.Command) {
 func (a *app) policyReplay(asJSON *bool) *cobra.Command {
 	var f replayFlags
 	var against, params, againstParams string
-	c := &cobra.Command{Use: "replay --from decisions.ndjson " + subjectUse, Short: "Run a module on logged decisions: which would change", Args: exactly(subjectUse),
+	c := &cobra.Command{Use: "replay --from decisions.ndjson [" + subjectUse + "]", Short: "Run a module on logged decisions: which would change", Args: atMost(1, subjectUse),
 		Long: "Run a module on the facts of a decision log and compare its decisions with the logged ones, or with those of another module\n(--against). Envelopes are left out. " + subjectHelp,
 		RunE: func(c *cobra.Command, args []string) error {
-			sides := []side{{args[0], "--params", params}}
+			sides := []side{{first(args, "."), "--params", params}}
 			if against != "" {
 				sides = []side{{against, "--against-params", againstParams}, sides[0]}
 			} else if againstParams != "" {

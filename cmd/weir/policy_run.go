@@ -26,13 +26,13 @@ func (t *trialFlags) flags(c *cobra.Command, facts string) {
 
 func (a *app) policyRun(asJSON *bool) *cobra.Command {
 	var t trialFlags
-	c := &cobra.Command{Use: "run " + subjectUse + " -f facts.json", Short: "Ask a module once: its decision, which rule fired, the fuel, what it logged", Args: exactly(subjectUse),
+	c := &cobra.Command{Use: "run [" + subjectUse + "] -f facts.json", Short: "Ask a module once: its decision, which rule fired, the fuel, what it logged", Args: atMost(1, subjectUse),
 		Long: "Run a module on facts and print its own decision, before any envelope. " + subjectHelp + "\nA tenant's table of rules is tried with\n\n  weir policy run rules -f facts.json --params rules.json",
 		RunE: func(c *cobra.Command, args []string) error {
 			if t.facts == "" {
 				return usageError("%s needs -f with the facts: a JSON file, - or a JSON object, such as '{\"attributes\": {\"model\": \"gpt-4o\"}}'", c.CommandPath())
 			}
-			return a.runOnce(c.Context(), args[0], &t, *asJSON)
+			return a.runOnce(c.Context(), first(args, "."), &t, *asJSON)
 		}}
 	t.flags(c, "facts: a JSON `file`, - or a JSON object; a case or a line of a decision log will do")
 	return c
@@ -140,13 +140,13 @@ func (a *app) printRan(r *ran, asJSON bool) error {
 func (a *app) policyBench(asJSON *bool) *cobra.Command {
 	var t trialFlags
 	var d time.Duration
-	c := &cobra.Command{Use: "bench " + subjectUse, Short: "Measure what a call costs: time, fuel, memory", Args: exactly(subjectUse),
+	c := &cobra.Command{Use: "bench [" + subjectUse + "]", Short: "Measure what a call costs: time, fuel, memory", Args: atMost(1, subjectUse),
 		Long: "Run a module on facts again and again, on one instance and one core. Without -f the facts of its own cases are taken in\nturn, with their params. " + subjectHelp,
 		RunE: func(c *cobra.Command, args []string) error {
 			if d <= 0 || d > time.Minute {
 				return usageError("--time: want more than 0 and at most 1m, got %s", d)
 			}
-			return a.measure(c.Context(), args[0], &t, d, *asJSON)
+			return a.measure(c.Context(), first(args, "."), &t, d, *asJSON)
 		}}
 	t.flags(c, "facts: a JSON `file` with an object or an array of them (default: those of the module's own cases)")
 	c.Flags().DurationVar(&d, "time", time.Second, "how long to measure")
