@@ -56,8 +56,10 @@ func (f *fixture) newest(action string) func() bool {
 
 // What the host goes back to by itself is written down, counted and served by the next process.
 func TestAutomaticRollback(t *testing.T) {
+	t.Parallel()
 	for _, owner := range []string{"operator", "org:1"} {
 		t.Run(owner, func(t *testing.T) {
+			t.Parallel()
 			f := newFixture(t)
 			f.account()
 			var org uint64
@@ -92,6 +94,7 @@ func TestAutomaticRollback(t *testing.T) {
 }
 
 func TestAFaultWithNothingToGoBackTo(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.ok("POST", "/admin/policies?name=bad", faulty())
 	f.ok("POST", "/admin/policies/bad/activate", nil)
@@ -104,6 +107,7 @@ func TestAFaultWithNothingToGoBackTo(t *testing.T) {
 
 // A change that comes between the host's and its document builds on what the host has.
 func TestAChangeAfterAnAutomaticRollback(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.ok("POST", "/admin/policies?name=bad", faulty())
 	f.ok("POST", "/admin/policies/rules/activate", nil)

@@ -52,6 +52,7 @@ func (a *API) writePolicyMetrics(w io.Writer) {
 	}
 	metrics.WriteGaugeUint64(w, "weir_policy_tenants", s.Tenants)
 	metrics.WriteGaugeUint64(w, "weir_policy_tenants_live", s.TenantsLive)
+	metrics.WriteGaugeUint64(w, "weir_policy_tenants_ailing", uint64(len(a.rules.Load().ailing)))
 	metrics.WriteGaugeUint64(w, "weir_policy_tenant_bytes", uint64(max(s.TenantBytes, 0)))
 	for _, fault := range []struct {
 		kind string

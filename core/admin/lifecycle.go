@@ -55,7 +55,7 @@ type choice struct {
 	owner         policy.Owner
 	name          string
 	version, hash string
-	params        func(*binding) // lays what was given over what stays
+	lay           func(*binding) // what was given over what stays
 	fresh         bool           // without a version the newest upload, not the candidate
 }
 
@@ -72,7 +72,7 @@ func (a *API) choose(b *body, name string) (ch choice, err error) {
 		b.fail("hash", "give either version or hash")
 	}
 	hasParams := b.has("params")
-	ch.params = func(to *binding) {
+	ch.lay = func(to *binding) {
 		if hasParams {
 			to.Params = given.Params
 		}
@@ -100,11 +100,11 @@ func (a *API) resolve(ctx context.Context, ch choice) (*move, error) {
 	if m.next, err = m.was.choose(p, ch); err != nil {
 		return nil, err
 	}
-	ch.params(&m.next)
+	ch.lay(&m.next)
 	return m, nil
 }
 
-// choose is what a choice comes to before its own params are laid over it.
+// choose is what a choice comes to before what it gives itself is laid over it.
 func (d bindingDoc) choose(p policyDoc, ch choice) (binding, error) {
 	if b, found := d.named(p.Name, ch.version); found {
 		return b, nil
@@ -342,5 +342,8 @@ func (a *API) deleteBinding(c *call) (answer, error) {
 
 func (a *API) clearBinding(c *call, owner policy.Owner) (answer, error) {
 	m := &move{owner: owner, rules: a.rules.Load(), was: a.bound(owner)}
+	if m.was.Current == nil && m.was.Candidate == nil {
+		return ok(a.shownBinding(owner, m.was)), nil
+	}
 	return a.shift(c.ctx, c, m, m.was.activated(nil), "binding.clear")
 }

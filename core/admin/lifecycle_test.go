@@ -76,8 +76,10 @@ func (f *fixture) unchanged(before string) {
 
 // Uploaded, in shadow, as a canary, active, rolled back; and the same after a restart in each stage.
 func TestLifeOfAVersion(t *testing.T) {
+	t.Parallel()
 	for _, owner := range []string{"operator", "org:1"} {
 		t.Run(owner, func(t *testing.T) {
+			t.Parallel()
 			f := newFixture(t)
 			f.account()
 			var org uint64
@@ -163,6 +165,7 @@ func (f *fixture) audited(t *testing.T, want ...string) {
 }
 
 func TestATrialNeedsSomethingNew(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("POST", "/admin/policies/rules/activate", nil)
@@ -182,6 +185,7 @@ func TestATrialNeedsSomethingNew(t *testing.T) {
 
 // The newest upload goes into shadow, what was in shadow becomes canary and active.
 func TestWhatAnAbsentVersionMeans(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	one := module(t, "rules")
 	var hashes []string
@@ -205,6 +209,7 @@ func TestWhatAnAbsentVersionMeans(t *testing.T) {
 }
 
 func TestParamsThatTheSchemaRefuses(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("POST", "/admin/policies/rules/activate", nil)
@@ -229,6 +234,7 @@ func TestParamsThatTheSchemaRefuses(t *testing.T) {
 
 // A change that cannot be written leaves the host as it was.
 func TestAFailedWriteChangesNoBinding(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("POST", "/admin/policies/rules/activate", nil)
@@ -263,6 +269,7 @@ func TestAFailedWriteChangesNoBinding(t *testing.T) {
 }
 
 func TestParamsOfTheLargestSize(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	big := func(n int) j {
@@ -272,7 +279,7 @@ func TestParamsOfTheLargestSize(t *testing.T) {
 		}
 		return j{"rules": rules}
 	}
-	for n := range 20 {
+	for n := range 12 {
 		f.ok("PUT", "/admin/tenants/1/rules", big(n))
 	}
 	before := f.everyBinding()
@@ -285,6 +292,7 @@ func TestParamsOfTheLargestSize(t *testing.T) {
 }
 
 func TestOrgsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.ok("POST", "/admin/orgs", j{"name": "Acme"})
 	f.ok("PUT", "/admin/tenants/1/rules", table("half", j{"qps_permille": 500}))
@@ -304,6 +312,7 @@ func TestOrgsLeaveNothingBehind(t *testing.T) {
 
 // What an org has made does not keep the gateway from starting; what the operator has made does.
 func TestBindingsThatDoNotLoadAnyMore(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("PUT", "/admin/tenants/1/rules", table("up", j{"tier": "pro"}))

@@ -174,11 +174,11 @@ func (a *API) listPolicies(c *call) (answer, error) {
 	r := a.rules.Load()
 	name := q.text("name")
 	rows := only(slices.Clone(r.policies), func(p policyDoc) bool { return name == "" || p.Name == name })
-	return pageOf(q, rows, func(p policyDoc) string { return p.Name }, parseName, r.policyView)
+	d := a.bound(policy.Operator)
+	return pageOf(q, rows, func(p policyDoc) string { return p.Name }, parseName, func(p policyDoc) object { return r.policyView(p, d) })
 }
 
-func (r *rules) policyView(p policyDoc) object {
-	d := r.bound[policy.Operator]
+func (r *rules) policyView(p policyDoc, d bindingDoc) object {
 	row, candidate := uploadedView(p.Versions[len(p.Versions)-1]), any(nil)
 	show := func(b *binding) {
 		if v, err := p.find(b.Hash); err == nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -47,16 +49,21 @@ func (a *API) TenantUsage(ctx context.Context, org uint64, rawQuery string) ([]b
 }
 
 func asTenant(ans answer, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
+	var e *llm.Error
+	switch {
+	case err == nil:
+		return append(encode(ans.value), '\n'), nil
+	case errors.As(err, &e):
+		return nil, e
 	}
-	return append(encode(ans.value), '\n'), nil
+	return nil, &llm.Error{Kind: llm.KindInternal, Message: "internal error; the gateway's log has the cause", Err: err}
 }
 
 // What an org may ask of the control plane, where each change costs a process that tries it.
 const (
 	paceCalls = 60
 	paceSpan  = time.Minute
+	paceOrgs  = 4096 // remembered; beyond it those that have waited long enough are forgotten
 )
 
 // pace keeps one org from taking the control plane from the others: paceCalls in each paceSpan.
@@ -79,6 +86,9 @@ func (p *pace) take(org uint64, now time.Duration) error {
 		p.mu.orgs = map[uint64]paced{}
 	}
 	x, known := p.mu.orgs[org]
+	if !known && len(p.mu.orgs) >= paceOrgs {
+		maps.DeleteFunc(p.mu.orgs, func(_ uint64, x paced) bool { return now-x.since >= paceSpan })
+	}
 	if !known || now-x.since >= paceSpan {
 		x = paced{since: now}
 	}
@@ -155,10 +165,21 @@ func (a *API) tenantShipped(ctx context.Context, t *tenant) error {
 	if wasm == nil {
 		return llm.Errorf(llm.KindNotFound, "no policy %q; the operator has to upload or bind one first", rulesModule)
 	}
-	m, err := a.Policy.Add(ctx, rulesModule, wasm, policy.ProfileSmall)
+	m, err := a.added(ctx, rulesModule, wasm)
 	t.now = binding{Module: rulesModule, Hash: m.Hash, OnError: policy.OnErrorDefault}
 	t.schema = jsonOrNil(m.Schema)
 	return err
+}
+
+// added is a small module that the host has, or is given; the former waits for nothing.
+func (a *API) added(ctx context.Context, name string, wasm []byte) (policy.Module, error) {
+	hash := contentHash(wasm)
+	for _, m := range a.Policy.Modules() {
+		if m.Name == name && m.Hash == hash {
+			return m, nil
+		}
+	}
+	return a.Policy.Add(ctx, name, wasm, policy.ProfileSmall)
 }
 
 func (a *API) rulesOf(ctx context.Context, org uint64) (answer, error) {

@@ -38,6 +38,7 @@ func kindOf(t testing.TB, err error) llm.Kind {
 }
 
 func TestTenantRules(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("GET", "/admin/tenants/1/rules", nil).has(t, "orgId", 1, "module", "rules", "version", nil, "params", nil,
@@ -73,6 +74,7 @@ func TestTenantRules(t *testing.T) {
 
 // The operator may bind another module to an org: then its params are the rules.
 func TestTenantWithAModuleOfItsOwn(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("POST", "/admin/policies?name=mine", module(t, "burst"))
@@ -88,6 +90,7 @@ func TestTenantWithAModuleOfItsOwn(t *testing.T) {
 
 // One org sees and changes nothing of another's.
 func TestTenantsAreApart(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("POST", "/admin/orgs", j{"name": "Other"})
@@ -132,6 +135,7 @@ func TestTenantsAreApart(t *testing.T) {
 
 // P06: what a tenant asks beyond its envelope is cut, and the dry run, the report and the usage say so.
 func TestP06AskingForMoreThanTheEnvelope(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	greedy := table("greedy", j{"qps_permille": 20_000, "burst_permille": 30_000, "tier": "free"})
@@ -156,6 +160,7 @@ func TestP06AskingForMoreThanTheEnvelope(t *testing.T) {
 
 // What the dry run says is what traffic with the same facts gets.
 func TestDryRunIsWhatTrafficGets(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("POST", "/admin/keys", j{"userId": 1, "name": "k", "tpmLimit": 100, "monthlyQuotaCny": 5, "tier": "pro", "timezone": "Asia/Tokyo", "labels": j{"soft": "yes"}})
@@ -200,6 +205,7 @@ func TestDryRunIsWhatTrafficGets(t *testing.T) {
 }
 
 func TestDryRunRefusals(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	for body, says := range map[string]string{`{"facts":{"input_token":1}}`: "input_tokens", `{"facts":[]}`: "JSON object", `{"fact":{}}`: `did you mean "facts"?`,
@@ -211,6 +217,7 @@ func TestDryRunRefusals(t *testing.T) {
 
 // An org cannot keep the control plane busy.
 func TestTenantsArePaced(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("POST", "/admin/orgs", j{"name": "Other"})
@@ -242,6 +249,7 @@ func TestTenantsArePaced(t *testing.T) {
 }
 
 func TestTenantUsage(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("PATCH", "/admin/orgs/1", j{"qpsLimit": 50, "tpmLimit": 9000})
@@ -253,6 +261,7 @@ func TestTenantUsage(t *testing.T) {
 }
 
 func TestScopesOfKeys(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.account()
 	f.ok("GET", "/admin/keys/1", nil).has(t, "scopes", "[]")
