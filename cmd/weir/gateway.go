@@ -115,7 +115,12 @@ func (g *gateway) openParts() error {
 	if err != nil {
 		return err
 	}
-	g.host, err = policy.NewHost(policy.Options{CacheDir: cache, Tiers: g.cfg.TierNames(), Labels: g.cfg.LabelNames(), Log: g.log, Clock: g.clock})
+	sink, err := g.decisionLog()
+	if err != nil {
+		return err
+	}
+	g.host, err = policy.NewHost(policy.Options{CacheDir: cache, Tiers: g.cfg.TierNames(), Labels: g.cfg.LabelNames(), Log: g.log, Clock: g.clock,
+		TierLimits: g.cfg.TierRates, DecisionLog: policy.DecisionLog{Sample: g.cfg.Policies.DecisionLog.Sample, Sink: sink}})
 	if err != nil {
 		return fmt.Errorf("starting the policy host: %w", err)
 	}
@@ -123,6 +128,26 @@ func (g *gateway) openParts() error {
 	g.client = upstream.NewClient(g.cfg.Upstream, g.clock)
 	g.onClose(func() error { g.client.Close(); return nil })
 	return nil
+}
+
+// decisionLog opens the file that the host's log goes to; nil when there is none.
+func (g *gateway) decisionLog() (func([]byte), error) {
+	path := g.cfg.Policies.DecisionLog.Path
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("policies.decision_log: %w", err)
+	}
+	g.onClose(f.Close)
+	failed := false // of the host's one writing goroutine
+	return func(line []byte) {
+		if _, err := f.Write(line); err != nil && !failed {
+			failed = true
+			g.log.Error("the decision log is not written", "error", err)
+		}
+	}, nil
 }
 
 // cacheDir is where compiled modules live: beside the data, where it is a folder.
@@ -152,9 +177,11 @@ func (g *gateway) openServers(random io.Reader) error {
 	g.proxy = proxy.New(g.cfg.Listen.Options, proxy.Parts{Clock: g.clock, Random: random, Directory: directory, Limiter: g.limiter,
 		Money: g.limiter, Ledger: g.ledger, Counter: counter, Policy: g.host, Client: g.client, Log: g.log})
 	g.proxy.SetSettings(g.cfg.Settings())
-	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelope: g.cfg.PolicyEnvelope(), Version: thisBuild().Version, Tiers: g.cfg.TierLimits()},
+	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelopes: g.cfg.PolicyEnvelopes(), Version: thisBuild().Version, Tiers: g.cfg.TierLimits()},
 		admin.Parts{Clock: g.clock, Random: random, Ledger: g.ledger, Directory: directory, Limiter: g.limiter, Policy: g.host,
 			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.proxy.WriteMetrics})
+	g.onClose(func() error { g.api.Close(); return nil })
+	g.proxy.SetTenants(g.api)
 	return nil
 }
 
@@ -228,10 +255,10 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	g.api.SetTiers(cfg.TierLimits())
-	g.api.SetEnvelope(cfg.PolicyEnvelope())
+	g.api.SetEnvelopes(cfg.PolicyEnvelopes())
 	if err := g.api.Seed(ctx, seed, false); err != nil {
 		g.api.SetTiers(g.cfg.TierLimits())
-		g.api.SetEnvelope(g.cfg.PolicyEnvelope())
+		g.api.SetEnvelopes(g.cfg.PolicyEnvelopes())
 		return err
 	}
 	settings := cfg.Settings()

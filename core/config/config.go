@@ -97,6 +97,17 @@ type Policies struct {
 	OnError  policy.OnError `yaml:"on_error"`
 	Labels   []Label        `yaml:"labels"`
 	Envelope Envelope       `yaml:"envelope"`
+
+	TierEnvelopes  map[string]Envelope `yaml:"tier_envelopes"`  // instead of envelope, for keys of a tier
+	TenantEnvelope Envelope            `yaml:"tenant_envelope"` // what orgs' own modules may loosen
+	Header         bool                `yaml:"header"`          // answers carry X-Weir-Policy: name@version
+	DecisionLog    DecisionLog         `yaml:"decision_log"`
+}
+
+// DecisionLog is a sample of the decisions, in a file.
+type DecisionLog struct {
+	Path   string `yaml:"path"`   // NDJSON is appended; empty: no log
+	Sample int    `yaml:"sample"` // one request in so many
 }
 
 // Label maps one of the policy attributes 8-15.

@@ -34,6 +34,7 @@ func (c *Config) Settings() proxy.Settings {
 		Global:          c.Limits.Global.limits(),
 		Defaults:        map[limit.Kind]limit.Limits{},
 		Envelope:        c.PolicyEnvelope(),
+		PolicyHeader:    c.Policies.Header,
 		StormPermille:   c.stormPermille(),
 		SettleTimeoutMS: c.Ledger.SettleTimeoutMS,
 		Currency:        c.Currency,
@@ -56,11 +57,14 @@ func (c *Config) Settings() proxy.Settings {
 // stormPermille is the most a key's QPS can be raised by a policy: the cheap look may refuse only beyond it. A policy
 // that may lift limits or drop the key dimension switches the look off.
 func (c *Config) stormPermille() uint32 {
-	e := c.Policies.Envelope
-	if e.MaySkipLimits || e.MayDropKey {
-		return 0
+	most := uint64(0)
+	for _, e := range append(slices.Collect(maps.Values(c.Policies.TierEnvelopes)), c.Policies.Envelope) {
+		if e.MaySkipLimits || e.MayDropKey {
+			return 0
+		}
+		most = max(most, uint64(max(e.MaxMultiplier, 1000))*uint64(max(e.MaxBurst, 1000))/1000)
 	}
-	return uint32(min(uint64(e.MaxMultiplier)*uint64(max(e.MaxBurst, 1000))/1000, 1<<31))
+	return uint32(min(most, 1<<31))
 }
 
 // LimitOptions configure the limiter.
@@ -154,11 +158,32 @@ func (c *Config) NeedRestart(old *Config) (names []string) {
 	return names
 }
 
-// PolicyEnvelope bounds what modules may do.
-func (c *Config) PolicyEnvelope() policy.Envelope {
-	e := c.Policies.Envelope.Envelope
-	e.MaxOverdraft = llm.Micro(c.Policies.Envelope.MaxOverdraft)
-	return e
+// PolicyEnvelope bounds what the operator's module may do.
+func (c *Config) PolicyEnvelope() policy.Envelope { return c.Policies.Envelope.policy() }
+
+func (e Envelope) policy() policy.Envelope {
+	e.Envelope.MaxOverdraft = llm.Micro(e.MaxOverdraft)
+	return e.Envelope
+}
+
+// PolicyEnvelopes bound all modules: the operator's, by tier where a tier has its own, and the orgs'.
+func (c *Config) PolicyEnvelopes() policy.Envelopes {
+	all := policy.Envelopes{Operator: c.PolicyEnvelope(), Tenant: c.Policies.TenantEnvelope.policy()}
+	for tier, e := range c.Policies.TierEnvelopes {
+		if all.Tiers == nil {
+			all.Tiers = map[string]policy.Envelope{}
+		}
+		all.Tiers[tier] = e.policy()
+	}
+	return all
+}
+
+// TierRates are the limits of a tier by its index, for the facts of orgs' modules.
+func (c *Config) TierRates(i int) (qps, tpm int64) {
+	if i < 0 || i >= len(c.Tiers) {
+		return 0, 0
+	}
+	return c.Tiers[i].QPS, c.Tiers[i].TPM
 }
 
 // PolicyParams is the params document handed to the module; nil when the file gives none.

@@ -31,6 +31,9 @@ func Default() *Config {
 			Profile:  "small",
 			OnError:  policy.OnErrorDefault,
 			Envelope: Envelope{Envelope: policy.Envelope{MaxMultiplier: 2_000, MaxBurst: 5_000, MaxCustomDims: 4, MinPrice: 1_000, MayDeny: true}},
+
+			TenantEnvelope: Envelope{Envelope: policy.Envelope{MaxMultiplier: 1_000, MaxBurst: 1_000, MaxCustomDims: 2}},
+			DecisionLog:    DecisionLog{Sample: 1_000},
 		},
 		Tokens: counting,
 		Log:    Log{Level: "info", Format: "text"},

@@ -240,20 +240,37 @@ func (c *Config) validatePolicies() error {
 	p := c.Policies
 	if err := first(among("policies.profile", p.Profile, "small", "large"),
 		among("policies.on_error", string(p.OnError), string(policy.OnErrorDefault), string(policy.OnErrorLastGood), string(policy.OnErrorDeny)),
-		within("policies.envelope.max_multiplier", int64(p.Envelope.MaxMultiplier), 1, 1_000_000),
-		within("policies.envelope.max_burst", int64(p.Envelope.MaxBurst), 1000, 1_000_000),
-		within("policies.envelope.max_custom_dimensions", int64(p.Envelope.MaxCustomDims), 0, limit.MaxDims),
-		within("policies.envelope.min_price_multiplier", int64(p.Envelope.MinPrice), 0, 1_000_000),
-		within("policies.envelope.max_overdraft", int64(p.Envelope.MaxOverdraft), 0, math.MaxInt64),
+		within("policies.decision_log.sample", int64(p.DecisionLog.Sample), 1, 1<<30),
+		p.Envelope.validate("policies.envelope", c.TierNames()),
+		p.TenantEnvelope.validate("policies.tenant_envelope", c.TierNames()),
 	); err != nil {
 		return err
 	}
-	for i, name := range p.Envelope.Tiers {
-		if err := among(fmt.Sprintf("policies.envelope.tiers[%d]", i), name, c.TierNames()...); err != nil {
+	for _, tier := range slices.Sorted(maps.Keys(p.TierEnvelopes)) {
+		err := first(among("policies.tier_envelopes", tier, c.TierNames()...), p.TierEnvelopes[tier].validate("policies.tier_envelopes."+tier, c.TierNames()))
+		if err != nil {
 			return err
 		}
 	}
 	return c.validateLabels()
+}
+
+func (e Envelope) validate(path string, tiers []string) error {
+	if err := first(
+		within(path+".max_multiplier", int64(e.MaxMultiplier), 0, 1_000_000),
+		within(path+".max_burst", int64(e.MaxBurst), 0, 1_000_000),
+		within(path+".max_custom_dimensions", int64(e.MaxCustomDims), 0, limit.MaxDims),
+		within(path+".min_price_multiplier", int64(e.MinPrice), 0, 1_000_000),
+		within(path+".max_overdraft", int64(e.MaxOverdraft), 0, math.MaxInt64),
+	); err != nil {
+		return err
+	}
+	for i, name := range e.Tiers {
+		if err := among(fmt.Sprintf("%s.tiers[%d]", path, i), name, tiers...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Config) validateLabels() error {

@@ -18,12 +18,15 @@ const (
 	routeKey
 	routeHealthz
 	routeReadyz
+	routeTenantRules
+	routeTenantDryRun
+	routeTenantUsage
 	routes // how many there are
 )
 
 // names are the values of the endpoint label in metrics and logs.
 var names = [routes]string{"none", "chat", "completions", "embeddings", "responses", "messages", "count_tokens",
-	"models", "model", "key", "healthz", "readyz"}
+	"models", "model", "key", "healthz", "readyz", "tenant_rules", "tenant_dry_run", "tenant_usage"}
 
 const modelPrefix = "/v1/models/"
 
@@ -51,6 +54,12 @@ func lookup(target []byte) (r route, rest []byte) {
 		return routeModels, nil
 	case "/v1/key":
 		return routeKey, nil
+	case "/v1/tenant/rules":
+		return routeTenantRules, nil
+	case "/v1/tenant/rules/dry-run":
+		return routeTenantDryRun, nil
+	case "/v1/tenant/usage":
+		return routeTenantUsage, nil
 	case "/healthz":
 		return routeHealthz, nil
 	case "/readyz":
@@ -69,15 +78,23 @@ func (r route) endpoint() (ep llm.Endpoint, ok bool) {
 
 // allow is the value of the Allow header.
 func (r route) allow() string {
-	if _, ok := r.endpoint(); ok {
+	_, upstream := r.endpoint()
+	switch {
+	case upstream || r == routeTenantDryRun:
 		return "POST"
+	case r == routeTenantRules:
+		return "GET, PUT"
 	}
 	return "GET, HEAD"
 }
 
 func (r route) allows(h *fasthttp.RequestHeader) bool {
-	if _, ok := r.endpoint(); ok {
+	_, upstream := r.endpoint()
+	switch {
+	case upstream || r == routeTenantDryRun:
 		return h.IsPost()
+	case r == routeTenantRules && h.IsPut():
+		return true
 	}
 	return h.IsGet() || h.IsHead()
 }

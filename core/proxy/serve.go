@@ -92,6 +92,7 @@ type Server struct {
 	meter *meters
 
 	preauth *limit.Preauth // failed keys, by client address
+	tenants Tenants        // nil: there are no tenant routes
 
 	snap     atomic.Pointer[Snapshot]
 	draining atomic.Bool

@@ -1,9 +1,12 @@
 package proxy_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -610,4 +613,62 @@ func TestShutdownBeforeServe(t *testing.T) {
 	must(t, err)
 	must(t, r.server.Shutdown(t.Context()))
 	must(t, r.server.Serve(ln))
+}
+
+// tenants is the admin API as the tenant routes know it.
+type tenants struct{ asked []string }
+
+func (f *tenants) note(what string, org uint64) ([]byte, error) {
+	f.asked = append(f.asked, fmt.Sprintf("%s %d", what, org))
+	return []byte(`{"ok":true}`), nil
+}
+
+func (f *tenants) TenantRules(_ context.Context, org uint64) ([]byte, error) {
+	return f.note("get", org)
+}
+func (f *tenants) SetTenantRules(_ context.Context, org uint64, actor string, body []byte) ([]byte, error) {
+	return f.note("set "+actor+" "+string(body), org)
+}
+func (f *tenants) TenantDryRun(_ context.Context, org, key uint64, body []byte) ([]byte, error) {
+	return f.note(fmt.Sprintf("try key:%d %s", key, body), org)
+}
+func (f *tenants) TenantUsage(_ context.Context, org uint64, query string) ([]byte, error) {
+	return f.note("usage "+query, org)
+}
+
+// The tenant routes are for keys with the scope, and always about the key's own org.
+func TestTenantRoutes(t *testing.T) {
+	none := newRig(t)
+	none.get("/v1/tenant/rules").want(t, 404)
+	f := &tenants{}
+	r := newRig(t, func(s *setup) { s.key.Scopes = []string{proxy.ScopeTenant} })
+	r.server.SetTenants(f)
+	r.get("/v1/tenant/rules").want(t, 200)
+	req := r.request("/v1/tenant/rules", `{"rules":[]}`)
+	req.Method = http.MethodPut
+	r.do(req).want(t, 200)
+	r.post("/v1/tenant/rules/dry-run", `{}`).want(t, 200)
+	r.get("/v1/tenant/usage?limit=2").want(t, 200)
+	r.post("/v1/tenant/rules", `{}`).want(t, 404)
+	want := []string{"get 3", `set key:1 {"rules":[]} 3`, "try key:1 {} 3", "usage limit=2 3"}
+	if !slices.Equal(f.asked, want) {
+		t.Errorf("asked %q, want %q", f.asked, want)
+	}
+	plain := newRig(t)
+	plain.server.SetTenants(f)
+	plain.get("/v1/tenant/rules").want(t, 403).code(t, "scope_required")
+}
+
+// X-Weir-Policy says who decided, where the settings ask for it.
+func TestPolicyHeader(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		r := newRig(t, func(s *setup) { s.settings.PolicyHeader = on })
+		r.policy.decide = func(_ *policy.Facts, d *policy.Decision) { d.Module, d.Version = "mine", "ab12" }
+		want := map[bool]string{true: "mine@ab12"}[on]
+		for _, more := range []string{"", `,"stream":true`} {
+			if got := r.post("/v1/chat/completions", chat("gpt-4o", more)).want(t, 200).header.Get("X-Weir-Policy"); got != want {
+				t.Errorf("X-Weir-Policy is %q, want %q", got, want)
+			}
+		}
+	}
 }

@@ -18,6 +18,7 @@ type Settings struct {
 	Dimensions      []limit.Kind                // the default dimensions, in the order of reporting; empty: key, model, global
 	Labels          []Label                     // policy attributes 8-15
 	Envelope        policy.Envelope             // bounds what decisions make of configured limits
+	PolicyHeader    bool                        // answers carry X-Weir-Policy: who decided
 	StormPermille   uint32                      // the largest QPS multiplier the envelope allows: the cheap look's bound; 0: off
 	SettleTimeoutMS int64                       // how long an answer waits for the ledger; 0: 5,000
 	Currency        string                      // "cny": the suffix of money fields

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tenantCall is one call of a client key to the tenant routes.
+func tenantCall(t *testing.T, env map[string]string, key, method, path, body string) (status int, answer map[string]any) {
+	t.Helper()
+	req, err := http.NewRequest(method, env["WEIR_URL"]+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		t.Fatalf("%s %s: %v: %s", method, path, err, raw)
+	}
+	return resp.StatusCode, answer
+}
+
+// TestTenantTunesItsOwnRules: a key with the scope tenant reads, tries and changes its org's rules through the client
+// listener, traffic of the org obeys them at once and nobody else's does, and they survive kill -9.
+func TestTenantTunesItsOwnRules(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "decisions.ndjson")
+	p := serve(t, "policies: {module: default, header: true, decision_log: {path: "+log+", sample: 1}}\n")
+	own := p.key("--scopes", "tenant")
+	must(t, p.env, "org", "create", "--name", "Other")
+	must(t, p.env, "user", "create", "--org-id", "2", "--name", "bob", "--balance", "100")
+	other := p.object("key", "create", "--user-id", "2", "--name", "other")["plaintext"].(string)
+
+	if status, e := tenantCall(t, p.env, other, "GET", "/v1/tenant/rules", ""); status != http.StatusForbidden {
+		t.Errorf("a key without the scope gets %d %v", status, e)
+	}
+	if status, e := tenantCall(t, p.env, own, "PUT", "/v1/tenant/rules", `{"rules":[{"name":"x","when":{"modle":["a"]},"then":{}}]}`); status != http.StatusBadRequest {
+		t.Errorf("rules outside the schema get %d %v", status, e)
+	}
+	rules := `{"mode":"first","rules":[{"name":"no slow model","when":{"models":["slow"]},"then":{"deny":{"status":451,"message":"slow is off"}}}]}`
+	if status, e := tenantCall(t, p.env, own, "PUT", "/v1/tenant/rules", rules); status != http.StatusOK {
+		t.Fatalf("PUT rules: %d %v", status, e)
+	}
+	if status, a := tenantCall(t, p.env, own, "GET", "/v1/tenant/rules", ""); status != http.StatusOK || a["schema"] == nil {
+		t.Errorf("GET rules: %d %v", status, a)
+	}
+	slow := strings.Replace(hello, "gpt-4o-mini", "slow", 1)
+	for _, when := range []string{"at once", "after kill -9"} {
+		if got := p.status(own, slow); got != http.StatusUnavailableForLegalReasons {
+			t.Errorf("%s the org's rule answers %d, want 451", when, got)
+		}
+		if got := p.status(own, hello); got != http.StatusOK {
+			t.Errorf("%s another model answers %d", when, got)
+		}
+		if got := p.status(other, hello); got != http.StatusOK {
+			t.Errorf("%s another org gets %d", when, got)
+		}
+		if when == "at once" {
+			p.kill()
+			p.start()
+		}
+	}
+	resp := p.post(own, hello)
+	_ = resp.Body.Close()
+	if by := resp.Header.Get("X-Weir-Policy"); !strings.Contains(by, "rules@") {
+		t.Errorf("X-Weir-Policy is %q", by)
+	}
+	if status, a := tenantCall(t, p.env, own, "GET", "/v1/tenant/usage", ""); status != http.StatusOK {
+		t.Errorf("usage: %d %v", status, a)
+	}
+	eventually(t, "the decision log holds the org's decisions", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(text), "slow is off")
+	})
+}
