@@ -21,10 +21,11 @@ func TestProbe(t *testing.T) {
 	t.Parallel()
 	for _, lang := range sdk.Languages() {
 		t.Run(lang, func(t *testing.T) {
-			p, ok := newProbe(t, lang)
+			wasm, ok := probeModule(t, lang)
 			if !ok {
 				return
 			}
+			p := newProbe(t, lang, wasm)
 			for name, test := range map[string]func(*testing.T, *probe){
 				"configuration": testConfiguration, "attributes": testAttributes, "facts": testFacts, "decision": testDecision,
 				"denial": testDenial, "room": testRoom, "log": testLog,
@@ -35,27 +36,28 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// probe is a compiled probe module.
+// probe is a compiled module, run with nothing of the gateway.
 type probe struct {
 	rt     wazero.Runtime
 	code   wazero.CompiledModule
 	logged *bytes.Buffer
 }
 
-func newProbe(t *testing.T, lang string) (*probe, bool) {
+func probeModule(t *testing.T, lang string) ([]byte, bool) {
 	t.Helper()
-	var wasm []byte
-	var err error
-	if lang == sdk.AssemblyScript { // built and compared with the shipped policies
-		if wasm, err = os.ReadFile("assemblyscript/testdata/probe/probe.wasm"); err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		var ok bool
-		if wasm, ok = module(t, "testdata/probe", lang); !ok {
-			return nil, false
-		}
+	if lang != sdk.AssemblyScript {
+		return module(t, "testdata/probe", lang)
 	}
+	wasm, err := os.ReadFile("assemblyscript/testdata/probe/probe.wasm") // built and compared with the shipped policies
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm, true
+}
+
+func newProbe(t *testing.T, lang string, wasm []byte) *probe {
+	t.Helper()
+	var err error
 	ctx, pages := context.Background(), uint32(16)
 	if lang == sdk.Go {
 		pages = 256
@@ -76,7 +78,7 @@ func newProbe(t *testing.T, lang string) (*probe, bool) {
 	if p.code, err = p.rt.CompileModule(ctx, wasm); err != nil {
 		t.Fatal(err)
 	}
-	return p, true
+	return p
 }
 
 // guest is one instance of the probe.

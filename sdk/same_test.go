@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -31,7 +32,7 @@ func newHost(t testing.TB) *policy.Host {
 }
 
 // activate puts the fixture in that language into force, with an envelope that lets everything through.
-func activate(t testing.TB, h *policy.Host, lang string, wasm []byte) {
+func activate(t testing.TB, h *policy.Host, lang string, wasm []byte, params string) {
 	t.Helper()
 	m, err := h.Add(t.Context(), lang, wasm, sdk.Profile(lang))
 	if err != nil {
@@ -42,9 +43,9 @@ func activate(t testing.TB, h *policy.Host, lang string, wasm []byte) {
 	}
 	all := policy.Envelope{MaxMultiplier: 1e6, MaxBurst: 1e6, MaxOverdraft: 1 << 62, MaxCustomDims: 16, MinPrice: 1,
 		MayDeny: true, MaySkipBilling: true, MaySkipLimits: true, MayDropKey: true}
-	b := policy.Binding{Module: lang, Hash: m.Hash, Params: []byte(sameParams), OnError: policy.OnErrorDefault}
+	b := policy.Binding{Module: lang, Hash: m.Hash, Params: []byte(params), OnError: policy.OnErrorDefault}
 	if err := h.Activate(t.Context(), &b, all); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: params of %d bytes: %v", lang, len(params), err)
 	}
 }
 
@@ -61,7 +62,7 @@ func TestSameDecisions(t *testing.T) {
 		if !ok {
 			continue
 		}
-		activate(t, h, lang, wasm)
+		activate(t, h, lang, wasm, sameParams)
 		decisions := decideAll(t, h, lang, facts)
 		compared++
 		if first == nil {
@@ -69,7 +70,7 @@ func TestSameDecisions(t *testing.T) {
 			continue
 		}
 		for i := range facts {
-			if decisions[i] != first[i] {
+			if text(&decisions[i]) != text(&first[i]) {
 				t.Fatalf("facts %d: %+v\n%s decides %s\n%s decides %s", i, facts[i], firstLang, text(&first[i]), lang, text(&decisions[i]))
 			}
 		}
@@ -87,10 +88,43 @@ func decideAll(t *testing.T, h *policy.Host, lang string, facts []policy.Facts) 
 		if d.Fault != "" || d.Clamped {
 			t.Fatalf("%s: facts %d: fault %q, clamped %v", lang, i, d.Fault, d.Clamped)
 		}
-		clear(d.Dims[d.N:]) // not part of it
-		d.Module, d.Version = "", ""
 	}
 	return decisions
+}
+
+// TestLargeParams: what the ABI allows as configuration, 64 KiB, every language reads with the fuel of one start.
+func TestLargeParams(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	names := make([]string, 64)
+	for i := range names {
+		names[i] = fmt.Sprintf(`%d \"é😀 %s`, i, strings.Repeat("x", 440))
+	}
+	users := `"` + strings.Join(names, `","`) + `"`
+	models := `{"prefix":"` + strings.Join(names, `","cost_permille":7},{"prefix":"`) + `","cost_permille":8}`
+	params := map[string]string{
+		"long texts":   fmt.Sprintf(`{"blocked":[%s],"models":[%s],"strict":true}`, users, models),
+		"many numbers": fmt.Sprintf(`{"ignored":[%s7],"blocked":[%s]}`, strings.Repeat("123456,", 4_500), users),
+		"many objects": fmt.Sprintf(`{"ignored":[%s7],"blocked":[%s]}`, strings.Repeat(`{"prefix":"gpt-4","cost_permille":1500},`, 780), users),
+	}
+	blocked := policy.Facts{Endpoint: llm.Chat}
+	blocked.Attr[policy.AttrEndUser] = strings.ReplaceAll(names[63], `\`, "")
+	for _, lang := range sdk.Languages() {
+		wasm, ok := module(t, same, lang)
+		if !ok {
+			continue
+		}
+		for name, p := range params {
+			if len(p) < 60_000 || len(p) > 64<<10-200 {
+				t.Fatalf("%s: %d bytes", name, len(p))
+			}
+			activate(t, h, lang, wasm, p)
+			var d policy.Decision
+			if h.Decide(&blocked, &d); d.Reason != 1 {
+				t.Errorf("%s, %s: %s", lang, name, text(&d))
+			}
+		}
+	}
 }
 
 func text(d *policy.Decision) string {
@@ -165,7 +199,7 @@ func BenchmarkDecide(b *testing.B) {
 		}
 		b.Run(lang, func(b *testing.B) {
 			h := newHost(b)
-			activate(b, h, lang, wasm)
+			activate(b, h, lang, wasm, sameParams)
 			f := randomFacts(1)[0]
 			f.Tier, f.Endpoint, f.Input, f.OutputMax = 1, llm.Chat, 1000, 1000
 			f.Attr[policy.AttrModel], f.Attr[policy.AttrEndUser], f.Attr[policy.AttrLabel0], f.Attr[policy.AttrLabel0+2] = "gpt-4o", "eve", "blue", "west-eu"

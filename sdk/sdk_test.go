@@ -114,35 +114,42 @@ func installed(t testing.TB, lang string, err error) bool {
 	return true
 }
 
-// fixtures remembers what was built: several tests look at one fixture.
-var fixtures struct {
+// once remembers what was built: several tests look at one fixture.
+type once[T any] struct {
 	sync.Mutex
-	of      map[string]func() ([]byte, bool)
-	scripts func() ([][]byte, error)
+	done  bool
+	value T
 }
+
+func (o *once[T]) get(make func() T) T {
+	o.Lock()
+	defer o.Unlock()
+	if !o.done {
+		o.value = make() // may end the test: then the next one tries again
+		o.done = true
+	}
+	return o.value
+}
+
+var (
+	fixtures sync.Map // path -> *once[[]byte]
+	scripts  once[[][]byte]
+)
 
 // module builds a fixture in one language from its source. A committed module stands in for a compiler that is not
 // installed; in CI, where the compilers are Debian's, it must be what the source gives, byte for byte.
 func module(t testing.TB, fixture, lang string) ([]byte, bool) {
 	t.Helper()
 	committed := filepath.Join(fixture, lang+".wasm")
-	fixtures.Lock()
-	if fixtures.of == nil {
-		fixtures.of = map[string]func() ([]byte, bool){}
-	}
-	once := fixtures.of[committed]
-	if once == nil {
-		once = sync.OnceValues(func() ([]byte, bool) {
-			wasm, built := source(t, fixture, lang)
-			if lang == sdk.Go { // too large to commit
-				return wasm, built
-			}
-			return compare(t, committed, wasm, built), true
-		})
-		fixtures.of[committed] = once
-	}
-	fixtures.Unlock()
-	return once()
+	slot, _ := fixtures.LoadOrStore(committed, new(once[[]byte]))
+	wasm := slot.(*once[[]byte]).get(func() []byte {
+		wasm, built := source(t, fixture, lang)
+		if lang == sdk.Go { // too large to commit
+			return wasm
+		}
+		return compare(t, committed, wasm, built)
+	})
+	return wasm, wasm != nil
 }
 
 // source builds a fixture ("": the template). The two in AssemblyScript share one run of its compiler, as policies do.
@@ -151,18 +158,17 @@ func source(t testing.TB, fixture, lang string) ([]byte, bool) {
 	if lang != sdk.AssemblyScript {
 		return build(t, lang, folder(t, lang, fixture))
 	}
-	fixtures.Lock()
-	if fixtures.scripts == nil {
-		fixtures.scripts = sync.OnceValues(func() ([][]byte, error) {
-			return sdk.BuildAll(t.Context(), folder(t, lang, ""), folder(t, lang, same))
-		})
-	}
-	fixtures.Unlock()
-	made, err := fixtures.scripts()
-	if !installed(t, lang, err) {
+	made := scripts.get(func() [][]byte {
+		made, err := sdk.BuildAll(t.Context(), folder(t, lang, ""), folder(t, lang, same))
+		if !installed(t, lang, err) {
+			return nil
+		}
+		return made
+	})
+	switch {
+	case made == nil:
 		return nil, false
-	}
-	if fixture == "" {
+	case fixture == "":
 		return made[0], true
 	}
 	return made[1], true

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -13,7 +14,7 @@ type Config struct {
 }
 
 func newConfig(text string) Config {
-	root := JSON{text}
+	root := read(text)
 	return Config{Params: root.Get("params"), tiers: root.Get("tiers"), labels: root.Get("labels")}
 }
 
@@ -38,49 +39,145 @@ func (j JSON) index(name string) int {
 	return -1
 }
 
-// JSON is one value in the configuration's text. The host wrote it, so it is valid JSON; a value that is missing or of
-// another type reads as the fallback. It is small on purpose: encoding/json doubles a module and pays for reflection.
-type JSON struct{ raw string }
+// JSON is one value of the configuration. The host wrote that, so it is valid JSON; a value that is missing or of another
+// type reads as the fallback. The document is read once, into nodes: a value is followed by what it contains, in an object
+// a name, then its value. It is small on purpose: encoding/json doubles a module and pays for reflection.
+type JSON struct {
+	doc   string
+	nodes []node // this value, then what it contains; none: there is no such value
+}
+
+type node struct {
+	from, to int32 // in the document
+	size     int32 // nodes, with this one
+	parent   int32 // only while reading; -1: none
+}
+
+// reader makes the nodes of a document, front to back. Its functions are small and it finds them in a table on purpose: in a
+// module of standard Go nearly every branch pays for the whole function that it is in.
+type reader struct {
+	doc    string
+	at     int
+	nodes  []node
+	parent int32 // the value that is open; -1: none
+}
+
+func read(doc string) JSON {
+	r := &reader{doc: doc, parent: -1}
+	for r.step() {
+	}
+	for r.parent >= 0 {
+		r.close() // a broken document
+	}
+	value, _ := JSON{doc, r.nodes}.split()
+	return value
+}
+
+// steps says by a value's first byte what to do with it.
+var steps = makeSteps()
+
+func makeSteps() (steps [256]func(*reader)) {
+	for c := range steps {
+		steps[c] = (*reader).word
+	}
+	steps['"'], steps['{'], steps['['] = (*reader).quoted, (*reader).open, (*reader).open
+	steps['}'], steps[']'] = (*reader).close, (*reader).close
+	return steps
+}
+
+// step reads the next beginning or end of a value; false: there is none.
+//
+//go:noinline
+func (r *reader) step() bool {
+	r.at = separatorsEnd(r.doc, r.at)
+	if r.at >= len(r.doc) {
+		return false
+	}
+	steps[r.doc[r.at]](r)
+	return true
+}
+
+func (r *reader) word() { r.push(wordEnd(r.doc, r.at)) }
+
+func (r *reader) quoted() { r.push(textEnd(r.doc, r.at)) }
+
+func (r *reader) open() {
+	r.push(r.at + 1)
+	r.parent = int32(len(r.nodes)) - 1
+}
+
+// close ends the value that is open; without one the document is broken, and ends.
+func (r *reader) close() {
+	if r.parent < 0 {
+		r.at = len(r.doc)
+		return
+	}
+	r.at = min(r.at+1, len(r.doc))
+	n := &r.nodes[r.parent]
+	n.to, n.size = int32(r.at), int32(len(r.nodes))-r.parent
+	r.parent = n.parent
+}
+
+// push adds a value whose text goes to `to`, and goes there.
+//
+//go:noinline
+func (r *reader) push(to int) {
+	r.nodes = append(r.nodes, node{from: int32(r.at), to: int32(to), size: 1, parent: r.parent})
+	r.at = to
+}
+
+// split gives the value that the nodes of j start with, and the nodes behind it.
+func (j JSON) split() (value, rest JSON) {
+	if len(j.nodes) == 0 {
+		return JSON{}, JSON{}
+	}
+	n := j.nodes[0].size
+	return JSON{j.doc, j.nodes[:n]}, JSON{j.doc, j.nodes[n:]}
+}
+
+// inside is what a value of that kind contains; nothing for another kind.
+func (j JSON) inside(open byte) JSON {
+	if j.first() != open {
+		return JSON{}
+	}
+	return JSON{j.doc, j.nodes[1:]}
+}
+
+func (j JSON) raw() string {
+	if len(j.nodes) == 0 {
+		return ""
+	}
+	return j.doc[j.nodes[0].from:j.nodes[0].to]
+}
 
 func (j JSON) first() byte {
-	if j.raw == "" {
+	if len(j.nodes) == 0 {
 		return 0
 	}
-	return j.raw[0]
+	return j.doc[j.nodes[0].from]
 }
 
 // Absent reports that there is no such value, or that it is null.
-func (j JSON) Absent() bool { return j.raw == "" || j.raw[0] == 'n' }
+func (j JSON) Absent() bool { return j.first() == 0 || j.first() == 'n' }
 
 // Get gives a member of an object.
 func (j JSON) Get(name string) JSON {
-	if j.first() != '{' {
-		return JSON{}
-	}
-	for rest := blank(j.raw[1:]); rest != "" && rest[0] == '"'; {
+	for rest := j.inside('{'); len(rest.nodes) >= 2; {
 		var key, value JSON
-		key.raw, rest = cut(rest, textEnd(rest))
-		_, rest = cut(blank(rest), 1) // :
-		rest = blank(rest)
-		value.raw, rest = cut(rest, valueEnd(rest))
+		key, rest = rest.split()
+		value, rest = rest.split()
 		if s, ok := key.text(); ok && s == name {
 			return value
 		}
-		rest = next(rest)
 	}
 	return JSON{}
 }
 
 // Elements gives the elements of an array; none for anything else.
 func (j JSON) Elements() (list []JSON) {
-	if j.first() != '[' {
-		return nil
-	}
-	for rest := blank(j.raw[1:]); rest != "" && rest[0] != ']'; rest = next(rest) {
+	for rest := j.inside('['); len(rest.nodes) > 0; {
 		var e JSON
-		if e.raw, rest = cut(rest, valueEnd(rest)); e.raw == "" {
-			break
-		}
+		e, rest = rest.split()
 		list = append(list, e)
 	}
 	return list
@@ -99,7 +196,7 @@ func (j JSON) Bool(fallback bool) bool {
 
 // Integer reads a whole number; a fraction or an exponent reads as the fallback.
 func (j JSON) Integer(fallback int64) int64 {
-	digits, negative := j.raw, j.first() == '-'
+	digits, negative := j.raw(), j.first() == '-'
 	if negative {
 		digits = digits[1:]
 	}
@@ -133,29 +230,25 @@ func (j JSON) text() (string, bool) {
 	if j.first() != '"' {
 		return "", false
 	}
-	for i := 1; i < len(j.raw); i++ {
-		switch j.raw[i] {
-		case '"':
-			return j.raw[1:i], true
-		case '\\':
-			return unescape(j.raw[1:]), true
-		}
+	s := strings.TrimSuffix(j.raw()[1:], `"`)
+	if strings.IndexByte(s, '\\') < 0 {
+		return s, true
 	}
-	return j.raw[1:], true
+	return unescape(s), true
 }
 
 func unescape(s string) string {
 	out := make([]byte, 0, len(s))
-	for s != "" && s[0] != '"' {
-		if s[0] != '\\' {
-			out, s = append(out, s[0]), s[1:]
-			continue
+	for {
+		i := strings.IndexByte(s, '\\')
+		if i < 0 {
+			return string(append(out, s...))
 		}
 		var r rune
-		r, s = escape(s[1:])
+		out = append(out, s[:i]...)
+		r, s = escape(s[i+1:])
 		out = utf8.AppendRune(out, r)
 	}
-	return string(out)
 }
 
 // escape gives what the escape behind a backslash stands for. Half a surrogate pair is U+FFFD.
@@ -206,58 +299,63 @@ func cut(s string, n int) (before, after string) {
 	return s[:n], s[n:]
 }
 
-func isBlank(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
+// What a byte is, in classes: a blank, comma or colon; what ends a number or word.
+const (
+	separates = 1 << iota
+	ends
+)
 
-func blank(s string) string {
-	for s != "" && isBlank(s[0]) {
-		s = s[1:]
-	}
-	return s
-}
+var classes = makeClasses()
 
-// next is what follows a value: past a comma.
-func next(s string) string {
-	if s = blank(s); s != "" && s[0] == ',' {
-		return blank(s[1:])
-	}
-	return s
-}
-
-// textEnd is where the string that s starts with ends.
-func textEnd(s string) int {
-	for i := 1; i < len(s); i++ {
-		switch s[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i++
+func makeClasses() (classes [256]uint8) {
+	for c := range classes {
+		if c <= ' ' || c == ',' || c == ':' {
+			classes[c] = separates | ends
 		}
+	}
+	classes[']'], classes['}'] = ends, ends
+	return classes
+}
+
+// separatorsEnd is where the separators from i on end.
+//
+//go:noinline
+func separatorsEnd(s string, i int) int {
+	for i < len(s) && classes[s[i]]&separates != 0 {
+		i++
+	}
+	return i
+}
+
+// textEnd is where the string that starts at i ends.
+func textEnd(s string, i int) int {
+	i++
+	quote := find(s, i, '"')
+	for {
+		escape := find(s[:quote], i, '\\')
+		if escape == quote {
+			return min(quote+1, len(s))
+		}
+		if i = escape + 2; i > quote {
+			quote = find(s, i, '"')
+		}
+	}
+}
+
+// find is where the first c from i on is, or where s ends.
+func find(s string, i int, c byte) int {
+	i = min(i, len(s))
+	if n := strings.IndexByte(s[i:], c); n >= 0 {
+		return i + n
 	}
 	return len(s)
 }
 
-// valueEnd is where the value that s starts with ends.
-func valueEnd(s string) int {
-	depth := 0
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			i += textEnd(s[i:]) - 1
-			if depth == 0 {
-				return i + 1
-			}
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			if depth == 0 {
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case depth == 0 && (c == ',' || isBlank(c)):
-			return i
-		}
+// wordEnd is where the number or word that starts at i ends.
+//
+//go:noinline
+func wordEnd(s string, i int) int {
+	for i++; i < len(s) && classes[s[i]]&ends == 0; i++ {
 	}
-	return len(s)
+	return i
 }

@@ -70,10 +70,11 @@ pub fn params_buffer(len: u32) -> usize {
     PARAMS.0.get()
 }
 
-/// Memory behind the static data: zeroed, at a multiple of 16, never freed; 0 when the module's memory is full.
+/// Memory behind the static data: zeroed, at a multiple of 16, never freed. Traps when the module's memory is full.
 #[cfg(target_arch = "wasm32")]
+#[inline(never)]
 fn allocate(size: usize) -> usize {
-    use core::arch::wasm32::{memory_grow, memory_size};
+    use core::arch::wasm32::{memory_grow, memory_size, unreachable};
     extern "C" {
         static __heap_base: u8; // the linker's
     }
@@ -85,11 +86,11 @@ fn allocate(size: usize) -> usize {
     let from = TOP.0.get();
     let to = match from.checked_add(size) {
         Some(to) if to <= usize::MAX - PAGE => (to + 15) & !15,
-        _ => return 0,
+        _ => unreachable(),
     };
     let have = memory_size(0) * PAGE;
     if to > have && memory_grow(0, (to - have + PAGE - 1) / PAGE) == usize::MAX {
-        return 0;
+        unreachable();
     }
     TOP.0.set(to);
     from
@@ -98,24 +99,47 @@ fn allocate(size: usize) -> usize {
 #[cfg(not(target_arch = "wasm32"))]
 fn allocate(_: usize) -> usize {
     let _ = &TOP;
-    0
+    panic!("only a module has this memory")
 }
 
 /// Room for n values that a policy keeps from its configuration, each set to `value`. It is never freed: only while
-/// configuring. Empty when the module's memory (1 MiB) is full; types aligned beyond 16 bytes are not supported.
+/// configuring. It traps when the module's memory (1 MiB) is full: the activation is refused.
 pub fn slice<T: Copy>(n: usize, value: T) -> &'static mut [T] {
-    let at = match n.checked_mul(core::mem::size_of::<T>()) {
-        Some(size) if core::mem::align_of::<T>() <= 16 => allocate(size),
-        _ => 0,
-    };
-    if at == 0 {
-        return &mut [];
-    }
-    let items = at as *mut T;
+    assert!(core::mem::align_of::<T>() <= 16);
+    let size = n.checked_mul(core::mem::size_of::<T>());
+    let items = allocate(size.unwrap_or(usize::MAX)) as *mut T;
     for i in 0..n {
         unsafe { items.add(i).write(value) };
     }
     unsafe { core::slice::from_raw_parts_mut(items, n) }
+}
+
+/// A list that grows where nothing else allocates meanwhile.
+pub(crate) struct Growing<T: 'static>(pub &'static mut [T], usize);
+
+impl<T: Copy> Growing<T> {
+    pub fn new() -> Self {
+        Growing(&mut [], 0)
+    }
+
+    /// Adds an item of 16 bytes: such blocks of 64 follow each other.
+    pub fn push(&mut self, item: T) {
+        const BLOCK: usize = 64;
+        assert!(core::mem::size_of::<T>() == 16);
+        let count = self.0.len();
+        let mut first = self.0.as_mut_ptr();
+        if count == self.1 {
+            let at = allocate(BLOCK * 16) as *mut T;
+            if count == 0 {
+                first = at;
+            }
+            self.1 += BLOCK;
+        }
+        unsafe {
+            first.add(count).write(item);
+            self.0 = core::slice::from_raw_parts_mut(first, count + 1);
+        }
+    }
 }
 
 /// Writes a line (at most 256 bytes; a longer one is left out) to the gateway's log, at `LOG_DEBUG` .. `LOG_ERROR`.

@@ -6,7 +6,7 @@ let buffer: usize = 0;
 /** Room for the configuration; asked for once per instance. */
 export function paramsBuffer(len: i32): usize {
   if (len < 0 || <u32>len > PARAMS_MAX) return 0;
-  buffer = heap.alloc(len);
+  buffer = heap.alloc(len + 8); // eight bytes are read at a time
   return buffer;
 }
 
@@ -17,7 +17,7 @@ export class Config {
   readonly params: Json;
 
   constructor(len: i32) {
-    const root = new Json(buffer, buffer + len);
+    const root = Json.read(buffer, buffer + len);
     this.tiers = strings(root.get("tiers"));
     this.labels = strings(root.get("labels"));
     this.params = root.get("params");

@@ -13,7 +13,8 @@ int32_t weir_configure(int32_t len) {
   if (!weir_bool(weir_get(p, "yes"), false) || weir_bool(weir_get(p, "no"), true) || !weir_bool(weir_get(p, "none"), true)) return 4;
   if (!weir_is_absent(weir_get(p, "none")) || !weir_is_absent(weir_get(p, "missing")) || weir_is_absent(weir_get(p, "no"))) return 5;
   if (weir_count(weir_get(p, "list")) != 3) return 6;
-  weir_json list = weir_elements(weir_get(p, "list")), e, deep, d;
+  weir_list list = weir_elements(weir_get(p, "list")), deep;
+  weir_json e, d;
   if (!weir_each(&list, &e) || weir_integer(e, 0) != 1 || !weir_each(&list, &e)) return 6;
   deep = weir_elements(weir_get(e, "deep"));
   if (!weir_each(&deep, &d) || !weir_each(&deep, &d) || !weir_equals(weir_string(d, WEIR_TEXT("")), WEIR_TEXT("}]")) || weir_each(&deep, &d)) return 6;

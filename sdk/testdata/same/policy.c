@@ -19,14 +19,14 @@ static model_cost *models;
 static uint32_t number(weir_json object, const char *member, int64_t fallback) { return (uint32_t)weir_integer(weir_get(object, member), fallback); }
 
 static void configure_lists(weir_json p) {
-  weir_json list = weir_get(p, "blocked"), e;
-  n_blocked = 0;
-  blocked = weir_alloc(weir_count(list) * sizeof(weir_text));
-  for (list = weir_elements(list); weir_each(&list, &e);) blocked[n_blocked++] = weir_string(e, WEIR_TEXT(""));
-  list = weir_get(p, "models");
-  n_models = 0;
-  models = weir_alloc(weir_count(list) * sizeof(model_cost));
-  for (list = weir_elements(list); weir_each(&list, &e);) {
+  weir_list list = weir_elements(weir_get(p, "blocked"));
+  weir_json e;
+  n_blocked = n_models = 0;
+  blocked = weir_alloc(weir_count(weir_get(p, "blocked")) * sizeof(weir_text));
+  while (weir_each(&list, &e)) blocked[n_blocked++] = weir_string(e, WEIR_TEXT(""));
+  list = weir_elements(weir_get(p, "models"));
+  models = weir_alloc(weir_count(weir_get(p, "models")) * sizeof(model_cost));
+  while (weir_each(&list, &e)) {
     models[n_models++] = (model_cost){weir_string(weir_get(e, "prefix"), WEIR_TEXT("")), number(e, "cost_permille", 1000)};
   }
 }
