@@ -177,12 +177,20 @@ func (g *gateway) openServers(random io.Reader) error {
 	g.proxy = proxy.New(g.cfg.Listen.Options, proxy.Parts{Clock: g.clock, Random: random, Directory: directory, Limiter: g.limiter,
 		Money: g.limiter, Ledger: g.ledger, Counter: counter, Policy: g.host, Client: g.client, Log: g.log})
 	g.proxy.SetSettings(g.cfg.Settings())
-	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelopes: g.cfg.PolicyEnvelopes(), Version: thisBuild().Version, Tiers: g.cfg.TierLimits()},
+	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelopes: g.cfg.PolicyEnvelopes(), Version: thisBuild().Version,
+		Tiers: g.cfg.TierLimits(), TierNames: g.cfg.TierNames(), Labels: adminLabels(g.cfg)},
 		admin.Parts{Clock: g.clock, Random: random, Ledger: g.ledger, Directory: directory, Limiter: g.limiter, Policy: g.host,
 			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.proxy.WriteMetrics})
 	g.onClose(func() error { g.api.Close(); return nil })
 	g.proxy.SetTenants(g.api)
 	return nil
+}
+
+func adminLabels(cfg *config.Config) (labels []admin.Label) {
+	for _, l := range cfg.Policies.Labels {
+		labels = append(labels, admin.Label(l))
+	}
+	return labels
 }
 
 func (g *gateway) listen() (err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -22,6 +23,9 @@ type Tenants interface {
 
 // ScopeTenant is the scope of a key that may see and tune its org's rules.
 const ScopeTenant = "tenant"
+
+// tenantWait is how long a tenant's change may wait for its turn among the operator's.
+const tenantWait = 30 * time.Second
 
 // SetTenants gives the tenant routes something to stand on; before Serve. Without it they do not exist.
 func (s *Server) SetTenants(t Tenants) { s.tenants = t }
@@ -49,7 +53,9 @@ func (s *Server) tenant(c *call, who *auth.Caller) error {
 }
 
 func (s *Server) askTenants(c *call, who *auth.Caller) ([]byte, error) {
-	ctx, org, body := context.Background(), who.Org.ID, c.ctx.Request.Body()
+	ctx, cancel := context.WithTimeout(context.Background(), tenantWait)
+	defer cancel()
+	org, body := who.Org.ID, c.ctx.Request.Body()
 	switch c.route {
 	case routeTenantUsage:
 		return s.tenants.TenantUsage(ctx, org, string(c.ctx.URI().QueryString()))
