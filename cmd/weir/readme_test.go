@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -63,6 +64,43 @@ func TestReadmeTour(t *testing.T) {
 			if !strings.Contains(out, want) {
 				t.Errorf("block %d does not show %q:\n%s\n%s", i+1, want, b, out)
 			}
+		}
+	}
+}
+
+// TestReadmePolicy writes, proves, shadows and undoes a policy as the README says. The compiler is the SDK's, so that
+// nothing is fetched; on a machine without it, only continuous integration insists.
+func TestReadmePolicy(t *testing.T) {
+	compiler, err := filepath.Abs("../../sdk/assemblyscript/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(compiler); err != nil && os.Getenv("CI") != "true" {
+		t.Log("NOTHING WAS COMPILED: run npm ci in sdk/assemblyscript")
+		return
+	}
+	promises := [][]string{
+		{"night.wasm: ", "cases passed, 0 failed", "is stored", "shadow: night@"},
+		{"1 decision compared", "decides for 10 % of the keys", "operator: default@"},
+	}
+	env, dir := demo(t), t.TempDir()
+	for i, b := range readme(t, "policy") {
+		out := shell(t, dir, strings.ReplaceAll(b, "npm ci", "ln -s "+compiler+" node_modules"), env)
+		for _, want := range promises[i] {
+			if !strings.Contains(out, want) {
+				t.Errorf("block %d does not show %q:\n%s\n%s", i+1, want, b, out)
+			}
+		}
+	}
+}
+
+// TestReadmeTenant tunes an org's rules with its own key.
+func TestReadmeTenant(t *testing.T) {
+	env := demo(t)
+	out := shell(t, t.TempDir(), readme(t, "tenant")[0], env)
+	for _, want := range []string{"short answers", "schema", `"output_tokens_cap":64`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the tenant's block does not show %q:\n%s", want, out)
 		}
 	}
 }
