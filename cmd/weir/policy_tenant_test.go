@@ -1,22 +1,19 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
-
-	"github.com/spf13/cobra"
 )
 
-// tenant runs a tenant command in process.
+// tenant is weir for the rules of orgs; the error is what it says on failing.
 func tenant(t *testing.T, env map[string]string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	var c console
-	a := c.app(env)
-	root := &cobra.Command{Use: "weir", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(a.tenantCommand())
-	root.SetArgs(append([]string{"tenant", "rules"}, args...))
-	err = root.ExecuteContext(t.Context())
-	return c.stdout(), c.stderr(), err
+	stdout, stderr, code := weir(t, env, append([]string{"tenant", "rules"}, args...)...)
+	if code != exitDone {
+		err = errors.New(stderr)
+	}
+	return stdout, stderr, err
 }
 
 const tenantRules = `{"orgId":7,"module":"rules","version":"0123456789ab.01234567","params":{"rules":[{"name":"o1"}]},"onError":"default","candidate":null,"problem":null,
