@@ -96,10 +96,16 @@ func (c *call) label(l Label) string {
 	case "model":
 		return c.model.Labels[l.Field]
 	case "header":
-		return alias(c.ctx.Request.Header.Peek(l.Field))
+		if v := c.ctx.Request.Header.Peek(l.Field); len(v) <= maxLabelBytes {
+			return alias(v)
+		}
 	}
 	return ""
 }
+
+// maxLabelBytes bounds a header that is a label: the facts hold so many bytes, and a client's must not push the
+// operator's labels out. A longer one is as good as none.
+const maxLabelBytes = 256
 
 const maxNameBytes = 128 // of an end user's name as a dimension; longer ones go by their hash
 

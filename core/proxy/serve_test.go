@@ -672,3 +672,18 @@ func TestPolicyHeader(t *testing.T) {
 		}
 	}
 }
+
+// A header is a label up to a bound: a client cannot fill the facts and push the operator's labels out.
+func TestHeaderLabelsAreBounded(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.settings.Labels = []proxy.Label{{Name: "team", Source: "header", Field: "X-Team"}}
+	})
+	var seen string
+	r.policy.decide = func(f *policy.Facts, _ *policy.Decision) { seen = strings.Clone(f.Attr[policy.AttrLabel0]) }
+	for n, want := range map[int]int{5: 5, 256: 256, 257: 0, 3700: 0} {
+		r.post("/v1/chat/completions", chat("gpt-4o", ""), "X-Team", strings.Repeat("x", n)).want(t, 200)
+		if len(seen) != want {
+			t.Errorf("a header of %d bytes is a label of %d, want %d", n, len(seen), want)
+		}
+	}
+}
