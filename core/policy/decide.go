@@ -212,8 +212,8 @@ func (h *Host) effective(f *Facts, d *Decision) {
 		f.QPSLimit, f.TPMLimit = 0, 0
 	}
 	f.QuotaLimit = llm.Micro(scale(int64(f.QuotaLimit), d.Quota))
-	if d.OutputCap > 0 {
-		f.OutputMax = min(f.OutputMax, d.OutputCap)
+	if d.OutputCap > 0 { // of each choice; OutputMax is of all
+		f.OutputMax = llm.Tokens(min(uint64(f.OutputMax), uint64(d.OutputCap)*uint64(max(f.Choices, 1))))
 	}
 }
 

@@ -145,7 +145,7 @@ func (e *Envelope) indices(tiers []string) []bool {
 	return allowed
 }
 
-// bounds are an envelope with its tiers by index.
+// bounds are an envelope with its tiers by index; nil: the operator's module may pick all, an org's none.
 type bounds struct {
 	Envelope
 	allowed []bool
@@ -181,10 +181,7 @@ func (h *Host) changeEnvelopes(change func(*Envelopes)) error {
 	}
 	change(&given)
 	next := &envelopes{given: given, tiers: make([]*bounds, len(h.o.Tiers)),
-		operator: bounds{given.Operator, given.Operator.indices(h.o.Tiers)}, tenant: bounds{Envelope: given.Tenant}}
-	if next.tenant.allowed = given.Tenant.indices(h.o.Tiers); next.tenant.allowed == nil {
-		next.tenant.allowed = []bool{} // an org picks no tier that it was not given
-	}
+		operator: bounds{given.Operator, given.Operator.indices(h.o.Tiers)}, tenant: bounds{given.Tenant, given.Tenant.indices(h.o.Tiers)}}
 	check := [][]string{given.Operator.Tiers, given.Tenant.Tiers}
 	for name, env := range given.Tiers {
 		check = append(check, env.Tiers, []string{name})

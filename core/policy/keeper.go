@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -186,16 +185,9 @@ func (h *Host) warm(ctx context.Context, l *lane) {
 // evict frees the instances of the orgs that have not called for longest, until the rest fit; keep's stay. It says
 // whether it freed any. REQUIRES: the turn.
 func (h *Host) evict(keep *lane) (freed bool) {
-	if h.orgBytes.Load() <= h.o.TenantBytes {
-		return false
-	}
-	lanes := slices.DeleteFunc(h.orgs.all(), func(l *lane) bool {
-		k := l.cur.Load()
-		return l == keep || k.active == nil && k.candidate == nil
-	})
-	slices.SortFunc(lanes, func(a, b *lane) int { return int(int64(a.used.Load() - b.used.Load())) })
-	for _, l := range lanes {
-		if h.orgBytes.Load() <= h.o.TenantBytes {
+	for h.orgBytes.Load() > h.o.TenantBytes {
+		l := h.idlest(keep)
+		if l == nil {
 			break
 		}
 		next := *l.cur.Load()
@@ -205,4 +197,16 @@ func (h *Host) evict(keep *lane) (freed bool) {
 		freed = true
 	}
 	return freed
+}
+
+// idlest is the org with instances that has not called for longest; nil: there is none but keep.
+func (h *Host) idlest(keep *lane) (idlest *lane) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.mu.live {
+		if l := g.lane; l.owner != Operator && l != keep && (idlest == nil || l.used.Load() < idlest.used.Load()) {
+			idlest = l
+		}
+	}
+	return idlest
 }

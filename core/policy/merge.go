@@ -24,9 +24,9 @@ func (q *question) join(f *Facts, d, t *Decision) fault {
 		return ft
 	}
 	verdict, before := d.Verdict, d.Clamped
-	d.Clamped = false
+	d.Clamped, d.Verdict = false, Allow // an org may refuse its own, and the operator's verdict has been clamped
 	q.env.clamp(f, d, q.env.allowed)
-	d.Verdict = verdict // an org may refuse its own, and the operator's verdict has been through the envelope
+	d.Verdict = verdict
 	d.Tenant.Clamped = clamped || d.Clamped
 	d.Clamped = d.Clamped || before
 	return faultNone

@@ -36,7 +36,7 @@ func loosening() *bounds {
 // nothing, and with one that allows something.
 func TestMergeFields(t *testing.T) {
 	type change = func(*Decision)
-	strict := &bounds{allowed: []bool{}}
+	strict := &bounds{}
 	for _, c := range []struct {
 		name            string
 		op, org         change
@@ -75,6 +75,7 @@ func TestMergeFields(t *testing.T) {
 			}, false, false},
 		{"shadow deny", func(d *Decision) { d.Module, d.Reason = "op", 3 }, func(d *Decision) { d.Verdict, d.Module, d.Reason = ShadowDeny, "org", 9 },
 			func(d *Decision) { d.Verdict = ShadowDeny }, func(d *Decision) { d.Verdict = ShadowDeny }, false, false},
+		{"deny stays", func(d *Decision) { d.Verdict = Deny }, func(d *Decision) { d.Verdict = ShadowDeny }, nil, nil, false, false},
 		{"shadow deny stays", func(d *Decision) { d.Verdict = ShadowDeny }, nil, nil, nil, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -201,7 +202,7 @@ func FuzzMergeIsNeverLooser(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		op, org := randomDecision(seed), randomDecision(mix(seed))
 		before := op
-		if ft, _ := merge(&op, &org, &bounds{allowed: []bool{}}); ft == faultDims {
+		if ft, _ := merge(&op, &org, &bounds{}); ft == faultDims {
 			return
 		}
 		if op.QPS > before.QPS || op.TPM > before.TPM || op.Quota > before.Quota || op.Burst > before.Burst || op.Price < before.Price ||

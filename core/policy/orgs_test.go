@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -118,12 +119,12 @@ func TestOrgsAreToldTheEffectiveLimits(t *testing.T) {
 		{"another tier", func(d *Decision) { d.Tier = 1 }, func(f *Facts) { f.QPSLimit, f.TPMLimit, f.Tier, f.Attr[AttrTier] = 40, 9000, 1, "gold" }},
 		{"another tier, its own limit", func(d *Decision) { d.Tier = 1; d.QPS = 500 }, func(f *Facts) { f.QPSLimit, f.TPMLimit, f.Tier, f.Attr[AttrTier] = 20, 9000, 1, "gold" }},
 		{"no limits", func(d *Decision) { d.NoLimit = true }, func(f *Facts) { f.QPSLimit, f.TPMLimit = 0, 0 }},
-		{"output", func(d *Decision) { d.OutputCap = 100 }, func(f *Facts) { f.OutputMax = 100 }},
+		{"output of three choices", func(d *Decision) { d.OutputCap = 100 }, func(f *Facts) { f.OutputMax = 300 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, want, d := sampleFacts(), sampleFacts(), base
 			for _, f := range []*Facts{got, want} {
-				f.Tier, f.QuotaLimit, f.Attr[AttrTier] = 0, 70, "free"
+				f.Tier, f.QuotaLimit, f.Choices, f.Attr[AttrTier] = 0, 70, 3, "free"
 			}
 			c.op(&d)
 			c.want(want)
@@ -157,6 +158,54 @@ func TestOrgsOnError(t *testing.T) {
 		if d := decide(h, 1, 3); d.Verdict != Deny || d.Module != c.module || d.Tenant.Fault != c.fault || d.Status != 403 {
 			t.Errorf("%s, deny: decision %+v", c.module, d)
 		}
+	}
+}
+
+// An org may refuse its own requests whatever modules may do else, and what it adds beside defaults is all it adds.
+func TestOrgsInsideAStrictEnvelope(t *testing.T) {
+	h := openly(t, Options{}, 800)
+	if err := h.SetEnvelopes(Envelopes{}); err != nil {
+		t.Fatal(err)
+	}
+	mustAdd(t, h, "denies", guest(st16(respAt, abi.Major), st8(respAt+abi.RespVerdict, abi.VerdictDeny), c32(0)).bytes())
+	one := guest(st16(respAt, abi.Major), st16(respAt+abi.RespNDims, 1), st8(respAt+abi.RespDims, abi.KindOrg), st32(respAt+abi.RespDims+abi.DimQPSLimit, 5), c32(0))
+	mustAdd(t, h, "one", one.bytes())
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "m800"}})
+	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "denies"}})
+	if d := decide(h, 1, 3); d.Verdict != Deny || d.Module != "denies" || d.Tenant.Clamped || string(d.AppendPolicy(nil)) != "denies@"+d.Version {
+		t.Errorf("decision %+v", d)
+	}
+	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "one"}})
+	if d := decide(h, 1, 3); d.N != 1 || !d.Defaults || d.Clamped || d.Tenant.Clamped || d.Dims[0].Kind != abi.KindOrg {
+		t.Errorf("decision %+v", d)
+	}
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "denies"}})
+	if d := decide(h, 1, 3); d.Verdict != ShadowDeny || d.Module != "denies" || d.N != 1 {
+		t.Errorf("the operator's own denial is not its to make: %+v", d)
+	}
+}
+
+// One org whose params kill the child that tries them takes no other down.
+func TestPlanAllSurvivesAChildThatDies(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := `f=$(mktemp) && cat >$f && if grep -qa BOOM $f; then rm $f; exit 3; fi; ` + self + ` ` + ChildArg + ` <$f; rm $f`
+	h := newHost(t, Options{Child: []string{"sh", "-c", script}})
+	mustAdd(t, h, "fixed", fixed().bytes())
+	plan := func(o Owner, params string) OwnerPlan {
+		return OwnerPlan{o, Plan{Active: &Binding{Module: "fixed", Params: []byte(params)}}}
+	}
+	errs := h.PlanAll(context.Background(), []OwnerPlan{plan(1, `{"n":1}`), plan(2, `{"n":2,"x":"BOOM"}`), plan(3, `{"n":3}`), plan(4, `[]`),
+		{5, Plan{Active: &Binding{Module: "nope"}}}})
+	for i, want := range []string{"", "the compile child died: exit status 3", "", "want a JSON object", "has not been added"} {
+		if err := errs[i]; want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("org %d: error %v, want %q", i+1, err, want)
+		}
+	}
+	if got := fmt.Sprint(h.Owners()); got != "[org:1 org:3]" {
+		t.Errorf("owners %s", got)
 	}
 }
 

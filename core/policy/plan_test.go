@@ -166,6 +166,86 @@ func TestPlanKeepsInstances(t *testing.T) {
 	}
 }
 
+// What can be gone back to is the binding before, through every change of the candidate; and never one that failed.
+func TestPlanRemembersWhatWasGood(t *testing.T) {
+	h := openly(t, Options{}, 700, 800, 900)
+	faulty(t, h, "bad", 600)
+	a, b, c := &Binding{Module: "m700"}, &Binding{Module: "m800"}, &Binding{Module: "m900"}
+	previous := func(want string) {
+		t.Helper()
+		got := ""
+		if p, _ := h.PlanOf(Operator); p.Previous != nil {
+			got = p.Previous.Module
+		}
+		if got != want {
+			t.Errorf("previous %q, want %q", got, want)
+		}
+	}
+	mustPlan(t, h, Operator, Plan{Active: a})
+	previous("")
+	mustPlan(t, h, Operator, Plan{Active: b})
+	previous("m700")
+	mustPlan(t, h, Operator, Plan{Active: b, Candidate: c, Stage: StageShadow})
+	mustPlan(t, h, Operator, Plan{Active: b, Candidate: c, Stage: StageCanary, Percent: 5})
+	previous("m700")
+	mustPlan(t, h, Operator, Plan{Active: c})
+	previous("m800")
+	mustPlan(t, h, Operator, Plan{})
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "bad"}, Previous: &Binding{Module: "gone"}})
+	previous("m900")
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "bad"}, Previous: &Binding{Module: "bad"}})
+	previous("")
+	if e := fail(t, h, 0); e.To != nil {
+		t.Fatalf("event %+v", e)
+	}
+	mustPlan(t, h, Operator, Plan{Active: a})
+	previous("")
+}
+
+// A report goes on while the same two are compared at the same stage, and begins anew else.
+func TestReportBegins(t *testing.T) {
+	h := openly(t, Options{}, 700, 800, 900)
+	a, b, c := &Binding{Module: "m700"}, &Binding{Module: "m800"}, &Binding{Module: "m900"}
+	for _, x := range []struct {
+		p    Plan
+		want uint64
+	}{
+		{Plan{Active: a, Candidate: b, Stage: StageShadow}, 1},
+		{Plan{Active: a, Candidate: b, Stage: StageShadow}, 2},
+		{Plan{Active: a, Candidate: b, Stage: StageCanary, Percent: 99}, 1},
+		{Plan{Active: a, Candidate: b, Stage: StageCanary, Percent: 100}, 2},
+		{Plan{Active: c, Candidate: b, Stage: StageCanary, Percent: 100}, 1},
+		{Plan{Active: c, Candidate: a, Stage: StageCanary, Percent: 100}, 1},
+		{Plan{Active: c}, 1},
+		{Plan{Active: c, Candidate: a, Stage: StageCanary, Percent: 100}, 1},
+	} {
+		mustPlan(t, h, Operator, x.p)
+		decide(h, 1, 0)
+		if r, _ := h.Report(Operator); r.Compared != x.want {
+			t.Errorf("%+v: %d compared, want %d", x.p, r.Compared, x.want)
+		}
+	}
+}
+
+// A comparison does not wait for an instance.
+func TestShadowSkipsWhenBusy(t *testing.T) {
+	h := openly(t, Options{}, 700, 800)
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "m700"}, Candidate: &Binding{Module: "m800"}, Stage: StageShadow})
+	slots := h.operator.cur.Load().candidate.slots
+	for i := range slots {
+		slots[i].state.Store(slotBusy)
+	}
+	if d := decide(h, 1, 0); d.QPS != 700 {
+		t.Errorf("decision %+v", d)
+	}
+	if r, _ := h.Report(Operator); r.Compared != 0 || r.Skipped != 1 || len(r.Faults) != 0 {
+		t.Errorf("report %+v", r)
+	}
+	for i := range slots {
+		slots[i].state.Store(slotFree)
+	}
+}
+
 func TestPlanRefusals(t *testing.T) {
 	h := openly(t, Options{}, 700)
 	ok, large := &Binding{Module: "m700"}, &Binding{Module: "big"}
@@ -289,6 +369,27 @@ func TestRollbackOfTheActiveBinding(t *testing.T) {
 	}
 	if out.count("policy quarantined") != 1 || out.count("decides_now=m700@") != 1 {
 		t.Error("the log does not say so")
+	}
+}
+
+// With last_good the one before is still there: it decides at once, and is what the rollback puts in force.
+func TestRollbackToTheLastGood(t *testing.T) {
+	h := openly(t, Options{})
+	first := mustAdd(t, h, "m", guest(allow(700)).bytes())
+	faulty(t, h, "m", 900)
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "m", Hash: first.Hash}})
+	good := h.operator.cur.Load().active
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "m", OnError: OnErrorLastGood}})
+	f, d := sampleFacts(), new(Decision)
+	f.Entropy = 0
+	if h.Decide(f, d); d.QPS != 700 || d.Fault != "trap" {
+		t.Fatalf("decision %+v", d)
+	}
+	if e := fail(t, h, 0); e.To == nil || e.To.Hash != first.Hash {
+		t.Fatalf("event %+v", e)
+	}
+	if d := decide(h, 1, 0); d.QPS != 700 || d.Fault != "" || h.operator.cur.Load().active != good || len(h.mu.live) != 1 {
+		t.Errorf("decision %+v, %d live", d, len(h.mu.live))
 	}
 }
 

@@ -162,6 +162,9 @@ func TestDecisionLogReplaysBitForBit(t *testing.T) {
 		}
 		if l.Fault != "" {
 			faults++
+			if d, err := ParseDecision(l.Decision, h.o.Tiers); err != nil || !d.Abstained || d.Fault != l.Fault || d.QPS != unit {
+				t.Errorf("line %s: %v", line, err)
+			}
 			continue // replayed below
 		}
 		run, err := h.Open(context.Background(), b)
