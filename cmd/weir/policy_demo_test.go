@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,6 +63,34 @@ func TestPolicyLife(t *testing.T) {
 	tenantLife(t, env, halved)
 }
 
+// TestPolicyReplayOfGateway: a gateway's own decision log is repeated bit for bit, the operator's lines and an org's.
+func TestPolicyReplayOfGateway(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "decisions.ndjson")
+	p := serve(t, "tiers: [{name: free}, {name: pro}]\npolicies: {module: default, labels: [{name: team, source: key}], decision_log: {path: "+log+", sample: 1}}\n")
+	key := p.key("--tier", "free", "--label", "team=ops")
+	const table = `{"rules": [{"name": "ops", "when": {"labels": {"team": ["ops"]}, "tiers": ["free"]}, "then": {"tpm_permille": 500}}]}`
+	must(t, p.env, "tenant", "rules", "set", "--org", "1", "-f", table)
+	const n = 5
+	for range n {
+		p.status(key, hello)
+	}
+	eventually(t, "the log holds a line for each module and request", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Count(string(text), "\n") == 2*n
+	})
+	same := fmt.Sprintf("%d decisions compared, 0 would change (0.0 %%)", n)
+	for _, args := range [][]string{{"default", "-c", p.file}, {"default"}, {"rules", "--owner", "org:1", "--params", table, "-c", p.file}} {
+		out, stderr, code := weir(t, nil, append([]string{"policy", "replay", "--exit-code", "--from", log}, args...)...)
+		if code != exitDone || !strings.Contains(out, same) {
+			t.Errorf("replay %s: exit %d, %s%s, want %q", strings.Join(args, " "), code, out, stderr, same)
+		}
+	}
+	out := must(t, nil, "policy", "replay", "--from", log, "rules", "--owner", "org:1", "-c", p.file)
+	if !strings.Contains(out, "5 would change (100.0 %)") || !strings.Contains(out, "tpm_permille: 500 -> 1000") {
+		t.Errorf("replay without the rules says %s", out)
+	}
+}
+
 // tenantLife: the table of an org is tried, put in force and read back.
 func tenantLife(t *testing.T, env map[string]string, table string) {
 	out, _, err := tenant(t, env, "dry-run", "--org", "1", "-f", fmt.Sprintf(`{"key_id": 1, "attributes": {"model": %q}}`, "gpt-4o"), "--rules", table)
@@ -74,6 +104,9 @@ func tenantLife(t *testing.T, env map[string]string, table string) {
 	out, _, err = tenant(t, env, "get", "--org", "1")
 	if err != nil || string(squeeze([]byte(out))) != string(squeeze([]byte(table))) {
 		t.Errorf("get says %s, %v", out, err)
+	}
+	if out = must(t, env, "tenant", "usage", "--org", "1"); !strings.Contains(out, "Demo") || !strings.Contains(out, "KEYID") {
+		t.Errorf("usage says %s", out)
 	}
 	if _, _, err = tenant(t, env, "set", "--org", "1", "-f", `{"rules": [{"when": {"mdels": []}}]}`); err == nil || !strings.Contains(err.Error(), "mdels") {
 		t.Errorf("a bad table: %v", err)

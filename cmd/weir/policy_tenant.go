@@ -15,12 +15,12 @@ func (a *app) tenantCommand() *cobra.Command {
 	c := group("tenant", "See, change and try the rules of an org")
 	rules := group("rules", "The table of rules of an org")
 	rules.AddCommand(a.rulesGet(), a.rulesSet(), a.rulesTry())
-	c.AddCommand(rules)
+	c.AddCommand(rules, a.tenantUsage())
 	return c
 }
 
-// tenantPath is the path of an org's rules.
-func tenantPath(org string) (string, error) {
+// tenantPath is the path of something of an org's.
+func tenantPath(org, what string) (string, error) {
 	if org == "" {
 		return "", usageError("want --org with the id of an org")
 	}
@@ -28,7 +28,7 @@ func tenantPath(org string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "/admin/tenants/" + strconv.FormatUint(id, 10) + "/rules", nil
+	return "/admin/tenants/" + strconv.FormatUint(id, 10) + "/" + what, nil
 }
 
 func orgFlag(c *cobra.Command, org *string) {
@@ -61,7 +61,7 @@ func (a *app) rulesGet() *cobra.Command {
 	r := a.remoteFlags(c)
 	orgFlag(c, &org)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		path, err := tenantPath(org)
+		path, err := tenantPath(org, "rules")
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (a *app) rulesSet() *cobra.Command {
 	orgFlag(c, &org)
 	c.Flags().StringVarP(&file, "file", "f", "", "rules: a JSON `file`, - or a JSON object")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		path, err := tenantPath(org)
+		path, err := tenantPath(org, "rules")
 		if err != nil {
 			return err
 		}
@@ -114,6 +114,41 @@ func (a *app) rulesSet() *cobra.Command {
 	return c
 }
 
+func (a *app) tenantUsage() *cobra.Command {
+	var org, limit, cursor string
+	c := &cobra.Command{Use: "usage --org N", Short: "Show what an org and its keys use now", Args: exactly()}
+	r := a.remoteFlags(c)
+	orgFlag(c, &org)
+	c.Flags().StringVar(&limit, "limit", "", "at most so `many` keys")
+	c.Flags().StringVar(&cursor, "cursor", "", "go on where the last page ended")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path, err := tenantPath(org, "usage")
+		if err != nil {
+			return err
+		}
+		answer, err := r.do(c.Context(), "GET", path+query(map[string]string{"limit": limit, "cursor": cursor}), nil, "")
+		if err != nil || r.json {
+			return orPrint(r, answer, err)
+		}
+		return a.printUsed(r, answer)
+	}
+	return c
+}
+
+// printUsed prints the org's members, then its keys as a table.
+func (a *app) printUsed(r *remote, answer []byte) error {
+	all, err := members(answer)
+	if err != nil {
+		return r.print(answer, nil)
+	}
+	for _, m := range all {
+		if m.name != "data" && m.name != "nextCursor" {
+			fmt.Fprintf(a.out, "%-8s %s\n", m.name, bytes.Trim(m.value, `"`))
+		}
+	}
+	return r.print(answer, []string{"keyId", "name", "qps", "tpm", "monthly"})
+}
+
 func (a *app) rulesTry() *cobra.Command {
 	var org, file, facts string
 	c := &cobra.Command{Use: "dry-run --org N [-f facts.json] [--rules rules.json]", Short: "What a request would get under a table of rules, without putting it in force", Args: exactly(),
@@ -123,7 +158,7 @@ func (a *app) rulesTry() *cobra.Command {
 	c.Flags().StringVarP(&facts, "facts", "f", "", "facts: a JSON `file`, - or a JSON object (default: none)")
 	c.Flags().StringVar(&file, "rules", "", "rules: a JSON `file` or a JSON object (default: those in force)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		path, err := tenantPath(org)
+		path, err := tenantPath(org, "rules")
 		if err != nil {
 			return err
 		}

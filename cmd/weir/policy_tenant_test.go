@@ -72,6 +72,24 @@ func TestTenantRulesDryRun(t *testing.T) {
 	}
 }
 
+func TestTenantUsage(t *testing.T) {
+	g, env := stubAdmin(t)
+	g.answer = `{"orgId":7,"name":"Acme","qps":{"limit":5,"current":1},"policy":null,"data":[{"keyId":3,"name":"ci","qps":{"limit":2},"tpm":{},"monthly":{}}],"nextCursor":"abc"}`
+	out := must(t, env, "tenant", "usage", "--org", "7", "--limit", "1")
+	if g.asked != "GET /admin/tenants/7/usage?limit=1" {
+		t.Errorf("usage asks %s", g.asked)
+	}
+	for _, want := range []string{"name     Acme\n", `qps      {"limit":5,"current":1}`, "KEYID", "ci", "more: --cursor abc"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("usage lacks %q: %s", want, out)
+		}
+	}
+	if out = must(t, env, "tenant", "usage", "--org", "7", "--json"); !strings.Contains(out, `"name": "Acme"`) {
+		t.Errorf("usage --json says %s", out)
+	}
+	refused(t, exitUsage, []string{"tenant", "usage"}, "want --org")
+}
+
 func TestTenantRulesRefuses(t *testing.T) {
 	g, env := stubAdmin(t)
 	for _, c := range []struct{ args, want string }{
