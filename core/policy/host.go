@@ -56,10 +56,10 @@ type Host struct {
 
 // counters are those of Stats that belong to no generation.
 type counters struct {
-	swaps, quarantines, linesDropped            atomic.Uint64
-	compared, changed                           atomic.Uint64
-	rollbacks, drops, eventsDropped             atomic.Uint64
-	builds, evictions, coldCalls, tenantClamped atomic.Uint64
+	swaps, quarantines, linesDropped atomic.Uint64
+	compared, changed                atomic.Uint64
+	rollbacks, drops, eventsDropped  atomic.Uint64
+	builds, evictions, tenantClamped atomic.Uint64
 }
 
 // added is a module that may be activated.
