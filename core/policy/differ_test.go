@@ -187,7 +187,7 @@ func TestDifferentialRandom(t *testing.T) {
 	defer rt.Close(ctx)
 	p := generous()
 	p.pages = 16
-	modules := 150
+	modules := 80
 	if *long {
 		modules = 5000
 	}

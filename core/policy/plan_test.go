@@ -549,7 +549,7 @@ func TestPlansUnderLoad(t *testing.T) {
 			}
 		}()
 	}
-	for i := range 200 {
+	for i := range 100 {
 		mustPlan(t, h, Operator, plans[i%len(plans)])
 	}
 	close(stop)
