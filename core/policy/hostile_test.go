@@ -53,9 +53,7 @@ func TestP01FuelStopsEverything(t *testing.T) {
 			worst, best := time.Duration(0), time.Hour
 			for range 5 {
 				h.settle(t)
-				began := time.Now()
-				h.Decide(sampleFacts(), &d)
-				took := time.Since(began)
+				took := spent(func() { h.Decide(sampleFacts(), &d) })
 				worst, best = max(worst, took), min(best, took)
 				if d.Fault != "out_of_fuel" || !d.Abstained {
 					t.Fatalf("fault %q", d.Fault)

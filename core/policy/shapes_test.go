@@ -239,9 +239,8 @@ func quickest(run *Runner, shape uint64) (best time.Duration, trace Trace) {
 		if run.in == nil {
 			_ = run.open()
 		}
-		began := time.Now()
-		trace = run.Run(f, d)
-		if best = min(best, time.Since(began)); best < 2*time.Millisecond {
+		took := spent(func() { trace = run.Run(f, d) })
+		if best = min(best, took); best < 2*time.Millisecond {
 			break
 		}
 	}

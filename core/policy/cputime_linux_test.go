@@ -1,0 +1,25 @@
+package policy
+
+import (
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// spent is the CPU time that f takes on its thread: what a call costs, whatever else the machine is doing.
+func spent(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := threadTime()
+	f()
+	return threadTime() - began
+}
+
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
