@@ -107,6 +107,7 @@ policies:
     - {name: tier, source: key}
     - {name: soft, source: key}
     - {name: hot, source: model}
+    - {name: team, source: key}
 `, f.listen, f.admin, f.adminToken, f.data, f.logLevel)
 	cfg, err := config.Parse("demo", []byte(text), os.LookupEnv)
 	if e, ok := errors.AsType[*config.Error](err); ok {
@@ -138,7 +139,7 @@ func (a *app) demoObjects(ctx context.Context, g *gateway, f demoFlags) (key str
 	if err != nil {
 		return "", err
 	}
-	wanted := map[string]any{"userId": user.ID, "name": "demo", "tier": "free", "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
+	wanted := map[string]any{"userId": user.ID, "name": "demo", "tier": "free", "labels": map[string]string{"team": "blue"}, "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
 	if f.key == "" {
 		wanted["name"] = "demo " + a.clock.Wall().Format("2006-01-02 15:04:05")
 	} else {

@@ -136,11 +136,14 @@ func (g *gateway) decisionLog() (func([]byte), error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("policies.decision_log: %w", err)
 	}
 	g.onClose(f.Close)
+	if err := endLine(f); err != nil {
+		return nil, fmt.Errorf("policies.decision_log: %w", err)
+	}
 	failed := false // of the host's one writing goroutine
 	return func(line []byte) {
 		if _, err := f.Write(line); err != nil && !failed {
@@ -148,6 +151,20 @@ func (g *gateway) decisionLog() (func([]byte), error) {
 			g.log.Error("the decision log is not written", "error", err)
 		}
 	}, nil
+}
+
+// endLine ends a last line that a dying process or a full disk has cut: what is appended begins its own.
+func endLine(f *os.File) error {
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 || !st.Mode().IsRegular() {
+		return err
+	}
+	last := []byte{0}
+	if _, err := f.ReadAt(last, st.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = f.Write([]byte{'\n'})
+	return err
 }
 
 // cacheDir is where compiled modules live: beside the data, where it is a folder.

@@ -145,6 +145,7 @@ type decisionLog struct {
 	f             *replayFlags
 	lines         [][]byte // nil for those that are left out: the numbers of the others stay
 	kept, bytes   int
+	torn          int            // lines that a dying process has cut
 	others        map[string]int // lines left out, by whose they are
 	tiers, labels []string
 }
@@ -193,6 +194,11 @@ func (a *app) readLog(f *replayFlags) (*decisionLog, error) {
 
 func (l *decisionLog) add(raw []byte) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
+		l.lines = append(l.lines, nil)
+		return nil
+	}
+	if len(l.lines) > 0 && !json.Valid(raw) { // cut where a process died; the lines around it are whole
+		l.torn++
 		l.lines = append(l.lines, nil)
 		return nil
 	}
@@ -285,10 +291,17 @@ func (l *decisionLog) left() string {
 	for _, k := range l.others {
 		n += k
 	}
-	if n == 0 {
+	var parts []string
+	if n > 0 {
+		parts = append(parts, fmt.Sprintf("%s of %s (--owner, --module)", count(n, "line"), strings.Join(slices.Sorted(maps.Keys(l.others)), ", ")))
+	}
+	if l.torn > 0 {
+		parts = append(parts, count(l.torn, "torn line"))
+	}
+	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("left out: %s of %s (--owner, --module)", count(n, "line"), strings.Join(slices.Sorted(maps.Keys(l.others)), ", "))
+	return "left out: " + strings.Join(parts, ", ")
 }
 
 // distinct are the names of both lists, the first list's first.

@@ -152,6 +152,17 @@ func TestPolicyReplayOfOwners(t *testing.T) {
 	refused(t, exitFail, []string{"policy", "replay", "--from", both, "default", "--module", "x"}, "no line of operator and module x")
 }
 
+// TestPolicyReplaySkipsATornLine: a line that a dying process has cut spoils none of the others, before or behind it.
+func TestPolicyReplaySkipsATornLine(t *testing.T) {
+	dir := t.TempDir()
+	whole := read(t, decisions(t, dir, "default", "operator", "{}", 3))
+	torn := at(t, dir, "torn.ndjson", whole+"\n{\"owner\":\"oper\n"+whole)
+	out := must(t, nil, "policy", "replay", "default", "--from", torn)
+	if !strings.Contains(out, "6 decisions compared") || !strings.Contains(out, "left out: 1 torn line") {
+		t.Errorf("replay says %s", out)
+	}
+}
+
 func TestPolicyReplayRefuses(t *testing.T) {
 	dir := t.TempDir()
 	log := decisions(t, dir, "default", "operator", "{}", 3)
@@ -167,7 +178,7 @@ func TestPolicyReplayRefuses(t *testing.T) {
 		{exitUsage, []string{"replay", "default", "--from", log, "--against-params", "{}"}, "--against-params belongs to --against"},
 		{exitFail, []string{"replay", "default", "--from", filepath.Join(dir, "none")}, "no such file"},
 		{exitFail, []string{"replay", "default", "--from", at(t, dir, "empty", "\n\n")}, "no line of operator; it is empty"},
-		{exitFail, []string{"replay", "default", "--from", at(t, dir, "text", read(t, log)+"oops\n")}, "text:4: not a line of a decision log: invalid character"},
+		{exitFail, []string{"replay", "default", "--from", at(t, dir, "text", "oops\n"+read(t, log))}, "text:1: not a line of a decision log: invalid character"},
 		{exitFail, []string{"replay", "default", "--from", at(t, dir, "other", `{"level":"info"}`)}, `other:1: not a line of a decision log: it has no "owner"`},
 		{exitFail, []string{"replay", "default", "--from", at(t, dir, "facts", `{"owner":"operator","facts":{"nope":1},"decision":{}}`)}, "line 1: facts.nope: unknown field"},
 		{exitFail, []string{"replay", "default", "--from", at(t, dir, "long", `{"owner":"`+strings.Repeat("x", 2<<20)+`"}`)}, "token too long"},

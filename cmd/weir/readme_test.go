@@ -81,7 +81,7 @@ func TestReadmePolicy(t *testing.T) {
 	}
 	promises := [][]string{
 		{"night.wasm: ", "cases passed, 0 failed", "is stored", "shadow: night@"},
-		{"1 decision compared", "decides for 10 % of the keys", "operator: default@"},
+		{"1 decision compared, 1 would change", "decides for 10 % of the keys", "operator: default@"},
 	}
 	env, dir := demo(t), t.TempDir()
 	for i, b := range readme(t, "policy") {
@@ -98,7 +98,7 @@ func TestReadmePolicy(t *testing.T) {
 func TestReadmeTenant(t *testing.T) {
 	env := demo(t)
 	out := shell(t, t.TempDir(), readme(t, "tenant")[0], env)
-	for _, want := range []string{"short answers", "schema", `"output_tokens_cap":64`} {
+	for _, want := range []string{"200", "short answers", `"output_tokens_cap":64`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the tenant's block does not show %q:\n%s", want, out)
 		}

@@ -69,6 +69,7 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 		}
 		if when == "at once" {
 			p.kill()
+			tear(t, log)
 			p.start()
 		}
 	}
@@ -84,4 +85,22 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 		text, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(text), "slow is off")
 	})
+	if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "{\"torn\n{") {
+		t.Errorf("what was appended to a torn line did not begin a line of its own (%v)", err)
+	}
+}
+
+// tear leaves half a line at the end of a log, as a process that dies in the middle of a write.
+func tear(t *testing.T, log string) {
+	t.Helper()
+	f, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(`{"torn`)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -40,12 +40,14 @@ type replay struct {
 	against []*Runner          // none, the second, or both
 	own     map[string]*Runner // by owner and title; where against is empty
 	t       *tally
+	begun   bool // a whole line was read: this is a decision log
 }
 
 // Replay runs the facts of a decision log's lines again and compares: with no binding the logged answers with those that
 // the same bindings give now (they must be in a plan of the line's owner, or have default params); with one, the logged
-// answers with its own; with two, the first's with the second's. Envelopes are left out. A line that does not parse is
-// an error with its number.
+// answers with its own; with two, the first's with the second's. Envelopes are left out. A line that is no
+// JSON, cut where a process died, is skipped and counted once a whole one was read; any other that does not parse is an
+// error with its number.
 func (h *Host) Replay(ctx context.Context, lines io.Reader, against ...Binding) (Report, error) {
 	if len(against) > 2 {
 		return Report{}, llm.Invalid("against", "%d bindings, want at most 2", len(against))
@@ -90,9 +92,14 @@ func (p *replay) close() {
 
 func (p *replay) line(ctx context.Context, raw []byte) error {
 	var l Logged
+	if !json.Valid(raw) && p.begun {
+		p.t.skipped.Add(1) // cut where a process died; the lines around it are whole
+		return nil
+	}
 	if err := json.Unmarshal(raw, &l); err != nil {
 		return llm.Invalid("lines", "not a line of a decision log: %v", err)
 	}
+	p.begun = true
 	f, err := ParseFacts(l.Facts, p.h.o.Tiers, p.h.o.Labels)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ type record struct {
 	first    time.Duration // arrival to the upstream's first byte
 	gone     bool          // the client left first
 	shadowed bool          // the policy would have refused
+	why      string        // of a refusal: what the client was told
 
 	settlement llm.Status
 	usage      llm.Usage
@@ -62,6 +63,9 @@ func (s *Server) conclude(c *call) {
 	}
 	if d := &c.decision; d.Module != "" && c.model != nil {
 		attrs = append(attrs, slog.String("policy", d.Module), slog.String("version", d.Version), slog.Int("reason", int(d.Reason)))
+	}
+	if r.why != "" {
+		attrs = append(attrs, slog.String("why", r.why))
 	}
 	if r.shadowed {
 		attrs = append(attrs, slog.Bool("policy_shadow_denied", true))

@@ -71,7 +71,7 @@ func (s *Server) refuse(c *call, r *refusal) {
 	c.member = r.members
 	c.text = r.appendBody(c.text[:0], c.dialect, c.hex[:])
 	out.SetBody(c.text)
-	c.record.status = r.status
+	c.record.status, c.record.why = r.status, r.message
 }
 
 // ownRates reads how the key itself stands, for answers that never met the limiter.

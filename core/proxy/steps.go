@@ -191,7 +191,10 @@ func (s *Server) decide(c *call, price llm.Price) error {
 
 func policyError(d *policy.Decision) *llm.Error {
 	e := &llm.Error{Kind: llm.KindPolicy, Message: d.Message, RetryAfterMS: int64(d.RetryAfterMS),
-		Fields: map[string]any{"policy": d.Module, "version": d.Version}}
+		Fields: map[string]any{"policy": d.Module, "version": d.Version, "reason": d.Reason}}
+	if d.RetryAfterMS > 0 {
+		e.Fields["retry_after_ms"] = d.RetryAfterMS
+	}
 	if e.Message == "" {
 		e.Message = "the policy refuses this request"
 	}
