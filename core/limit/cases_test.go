@@ -99,32 +99,50 @@ func TestL08KeysAreApart(t *testing.T) {
 	r.admit(claim(100, dim(keyID(2), Limits{TPM: 100})))
 }
 
-// TestL09 lowers and raises limits under load; what is counted is the sum of what was admitted.
+// TestL09 lowers and raises limits 1,000 times under load; what is counted is the sum of what was admitted in the window,
+// and a lowered limit refuses at what the raised one let in.
 func TestL09LimitsChangeUnderLoad(t *testing.T) {
 	r := newRig(t, Options{})
-	var limit, admitted atomic.Int64
+	var limit, tried, admitted, refused atomic.Int64
+	var done atomic.Bool
 	limit.Store(1 << 40)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for range 500 {
+			for !done.Load() {
 				res, d, err := r.Reserve(ctx, claim(3, dim(keyID(3), Limits{TPM: limit.Load()})))
-				if err != nil {
+				switch {
+				case err != nil:
 					t.Error(err)
-				}
-				if d == nil {
+				case d != nil:
+					if refused.Add(1); d.Axis != AxisTPM || d.Limit != 10 || d.Current+d.Requested <= 10 {
+						t.Errorf("%+v", d)
+					}
+				default:
 					admitted.Add(1)
 					res.Commit(llm.Usage{InputTokens: 3}, true)
 				}
+				tried.Add(1)
 			}
 		})
 	}
 	for i := range 1000 {
-		limit.Store([]int64{10, 0, 1 << 40}[i%3])
+		limit.Store([]int64{10, 0, 1 << 40}[i%3]) // 0 is unlimited
+		for seen := tried.Load(); tried.Load() < seen+4; {
+			runtime.Gosched()
+		}
 	}
+	done.Store(true)
 	wg.Wait()
-	if u := r.use(keyID(3)); u.TPM != 3*admitted.Load() || u.TPMHeld != 0 || u.Concurrency != 0 {
-		t.Fatalf("%+v after %d admissions", u, admitted.Load())
+	if admitted.Load() < 100 || refused.Load() < 100 || admitted.Load()+refused.Load() != tried.Load() {
+		t.Errorf("of %d, %d admitted and %d refused", tried.Load(), admitted.Load(), refused.Load())
+	}
+	if u := r.use(keyID(3)); u.TPM != 3*admitted.Load() || u.TPMHeld != 0 || u.Concurrency != 0 || r.Open() != 0 {
+		t.Errorf("%+v after %d admissions, %d open", u, admitted.Load(), r.Open())
+	}
+	r.clock.Advance(time.Minute)
+	if u := r.use(keyID(3)); u.TPM != 0 {
+		t.Errorf("%d tokens outlive their window", u.TPM)
 	}
 }
 
