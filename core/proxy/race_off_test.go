@@ -1,0 +1,6 @@
+//go:build !race
+
+package proxy_test
+
+// patience stretches bounds on time.
+const patience = 1
