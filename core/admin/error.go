@@ -15,7 +15,7 @@ type class struct {
 
 // classes is the one table from kinds to HTTP of this listener; what is absent is an internal error.
 var classes = map[llm.Kind]class{
-	llm.KindInvalid:      {http.StatusBadRequest, "invalid_request_error", "invalid_request"},
+	llm.KindInvalid:      {http.StatusBadRequest, "invalid_request_error", "invalid_request_error"},
 	llm.KindTooLarge:     {http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large"},
 	llm.KindUnauthorized: {http.StatusUnauthorized, "authentication_error", "authentication_error"},
 	llm.KindForbidden:    {http.StatusForbidden, "permission_error", "permission_denied"},

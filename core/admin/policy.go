@@ -168,6 +168,20 @@ func (d bindingDoc) standingView(b binding, v version) object {
 		{"active", stage == stageActive}, {"params", b.Params}, {"onError", b.OnError}}, versionView(v)...)
 }
 
+// viewsOf are a version as everything that it is to its owner: one view for each binding of it, the one in force first,
+// else one as uploaded.
+func (d bindingDoc) viewsOf(name string, v version) (views []object) {
+	for _, b := range d.all(name) {
+		if b.Hash == v.Hash {
+			views = append(views, d.standingView(b, v))
+		}
+	}
+	if views == nil {
+		views = []object{uploadedView(v)}
+	}
+	return views
+}
+
 // listPolicies shows one row per policy: the operator's active version, else its candidate, else the newest.
 func (a *API) listPolicies(c *call) (answer, error) {
 	q := parseQuery(c.URL, "limit", "cursor", "name")
@@ -179,7 +193,7 @@ func (a *API) listPolicies(c *call) (answer, error) {
 }
 
 func (r *rules) policyView(p policyDoc, d bindingDoc) object {
-	row, candidate := uploadedView(p.Versions[len(p.Versions)-1]), any(nil)
+	row, candidate := d.viewsOf(p.Name, p.Versions[len(p.Versions)-1])[0], any(nil)
 	show := func(b *binding) {
 		if v, err := p.find(b.Hash); err == nil {
 			row = d.standingView(*b, v)
@@ -230,17 +244,9 @@ func (a *API) listVersions(c *call) (answer, error) {
 		return answer{}, err
 	}
 	d := a.bound(owner)
-	bindings, rows := d.all(p.Name), []object{}
+	rows := []object{}
 	for _, v := range slices.Backward(p.Versions) {
-		n := len(rows)
-		for _, b := range bindings {
-			if b.Hash == v.Hash {
-				rows = append(rows, d.standingView(b, v))
-			}
-		}
-		if n == len(rows) {
-			rows = append(rows, uploadedView(v))
-		}
+		rows = append(rows, d.viewsOf(p.Name, v)...)
 	}
 	return ok(object{{"name", p.Name}, {"owner", owner.String()}, {"data", rows}, {"nextCursor", nil}}), nil
 }
@@ -290,15 +296,7 @@ func (a *API) uploaded(name, hash, profile string) (answer, bool, error) {
 	case v.Profile != profile:
 		return answer{}, true, llm.Errorf(llm.KindConflict, "policy %q has these bytes already, with profile %s", name, v.Profile)
 	}
-	row := uploadedView(v)
-	d := r.bound[policy.Operator]
-	for _, b := range d.all(name) {
-		if b.Hash == hash {
-			row = d.standingView(b, v)
-			break
-		}
-	}
-	return ok(append(object{{"name", name}}, row...)), true, nil
+	return ok(append(object{{"name", name}}, r.bound[policy.Operator].viewsOf(name, v)[0]...)), true, nil
 }
 
 // verify lets the host check and compile; the module waits there, inactive.

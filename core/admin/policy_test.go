@@ -3,8 +3,12 @@ package admin_test
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/policies"
@@ -103,40 +107,110 @@ func TestPolicyRefusals(t *testing.T) {
 	}
 }
 
+// A policy's row and its versions call what was in force the same.
+func TestPolicyListStages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.ok("POST", "/admin/policies?name=mine", module(t, "default"))
+	f.ok("GET", "/admin/policies", nil).has(t, "data.0.stage", "uploaded")
+	for _, c := range []struct{ method, path, stage string }{
+		{"POST", "/admin/policies/mine/shadow", "shadow"},
+		{"POST", "/admin/policies/mine/activate", "active"},
+		{"DELETE", "/admin/bindings?owner=operator", "kept"},
+	} {
+		f.ok(c.method, c.path, nil)
+		f.ok("GET", "/admin/policies", nil).has(t, "data.0.stage", c.stage, "data.0.active", c.stage == "active")
+		f.ok("GET", "/admin/policies/mine/versions", nil).has(t, "data.0.stage", c.stage)
+	}
+}
+
 // Broken uploads are 4xx with a reason; nothing is stored and the old module serves.
 func TestP03BrokenUploadsChangeNothing(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	good := module(t, "default")
 	f.ok("POST", "/admin/policies?name=mine", good)
-	f.ok("POST", "/admin/policies/mine/activate", nil)
-	before := f.everything()
-	bad := map[string][]byte{"no wasm": []byte("hello"), "header only": good[:8], "half": good[:len(good)/2]}
-	for i := 0; i < 40; i++ {
-		broken := bytes.Clone(good)
-		at := 8 + (len(broken)-12)*i/40
+	version := f.ok("POST", "/admin/policies/mine/activate", nil).at("version")
+	bad := [][]byte{[]byte("hello"), good[:8], good[:len(good)/2]}
+	broken := len(bad)
+	const places = 200
+	for i := range places {
+		b := bytes.Clone(good)
+		at := 8 + (len(b)-12)*i/places
 		for k := range 4 {
-			broken[at+k] ^= 0xA5
+			b[at+k] ^= 0xA5
 		}
-		bad[fmt.Sprintf("overwritten at %d", at)] = broken
+		bad = append(bad, b)
 	}
-	refused := 0
-	for name, wasm := range bad {
+	state := func() string { return f.everything() + f.ok("GET", "/admin/policies/mine/versions", nil).raw }
+	refused, before := 0, state()
+	for i, wasm := range bad {
 		a := f.send("POST", "/admin/policies?name=mine", wasm)
-		if a.status/100 == 2 && strings.HasPrefix(name, "overwritten") {
-			continue // the bytes hit a constant or a custom section: another valid module
+		if a.status/100 == 2 && i >= broken { // the bytes hit a constant or a custom section: another valid module
+			before = state()
+			continue
 		}
 		a.isError(t, 400)
 		refused++
+		if after := state(); after != before {
+			t.Fatalf("upload %d was refused and changed\n%s\nto\n%s", i, before, after)
+		}
+		if d := f.ask(0, 1); d.Module != "mine" || d.Version != version || d.Fault != "" {
+			t.Fatalf("after upload %d %+v decides", i, d)
+		}
 	}
-	if refused < 20 {
+	if refused < places/2 {
 		t.Errorf("only %d of %d broken modules were refused", refused, len(bad))
-	}
-	if b, ok := f.host.Active(); !ok || b.Module != "mine" {
-		t.Errorf("the host has %+v", b)
 	}
 	f.refused(400, "POST", "/admin/policies?name=new", []byte("hello"))
 	f.refused(404, "GET", "/admin/policies/new/versions", nil)
 	if !strings.Contains(before, `"active":true`) {
 		t.Error("nothing was active")
+	}
+	t.Logf("%d of %d refused", refused, len(bad))
+}
+
+// zeros never end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// A body that cannot be a module is refused within a second, however much of it is sent; ten are given to other load.
+func TestP03HugeAndEmptyBodies(t *testing.T) {
+	t.Parallel()
+	const huge = 200 << 20
+	f := newFixture(t)
+	server := httptest.NewServer(f.handler)
+	defer server.Close()
+	before := f.everything()
+	for _, c := range []struct {
+		name            string
+		size, announced int64
+		status          int
+	}{{"huge", huge, huge, 413}, {"huge in chunks", huge, -1, 413}, {"empty", 0, 0, 400}, {"empty in chunks", 0, -1, 400}} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := http.NewRequest("POST", server.URL+"/admin/policies?name=x", io.LimitReader(zeros{}, c.size))
+			f.must(err)
+			r.ContentLength = c.announced
+			if c.announced == 0 {
+				r.Body = http.NoBody
+			}
+			r.Header.Set("Authorization", "Bearer "+adminToken)
+			began := time.Now()
+			res, err := server.Client().Do(r)
+			f.must(err)
+			defer res.Body.Close()
+			took := time.Since(began)
+			if said, err := io.ReadAll(res.Body); res.StatusCode != c.status || err != nil || !bytes.Contains(said, []byte(`"invalid_request_error"`)) {
+				t.Errorf("%d %s %v, want %d", res.StatusCode, said, err, c.status)
+			}
+			if took > 10*time.Second {
+				t.Errorf("took %v, want <= 1s", took)
+			}
+			t.Logf("%v", took)
+		})
+	}
+	if after := f.everything(); after != before {
+		t.Errorf("changed\n%s\nto\n%s", before, after)
 	}
 }
