@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/goccy/go-yaml"
@@ -35,22 +36,42 @@ func (a *app) configCommand() *cobra.Command {
 		}}
 	fileFlag(check, &path)
 	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	show := &cobra.Command{Use: "show", Short: "Print the configuration with every default filled in and secrets hidden", Args: exactly(),
+	c.AddCommand(check, a.configShow(), a.configSchema())
+	return c
+}
+
+func (a *app) configShow() *cobra.Command {
+	var path string
+	var asJSON bool
+	c := &cobra.Command{Use: "show", Short: "Print the configuration with every default filled in and secrets hidden", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			loaded, err := config.Load(path, a.env)
 			if err != nil {
 				return err
 			}
 			text, err := yaml.Marshal(loaded.Redacted())
-			if err == nil {
-				_, err = a.out.Write(text)
+			if err != nil {
+				return err
 			}
+			if asJSON { // by way of YAML, which has the names of the file
+				if text, err = yaml.YAMLToJSON(text); err != nil {
+					return err
+				}
+				return a.printJSON(json.RawMessage(text))
+			}
+			_, err = a.out.Write(text)
 			return err
 		}}
-	fileFlag(show, &path)
-	schema := &cobra.Command{Use: "schema", Short: "Print a JSON Schema of the configuration file", Args: exactly(),
+	fileFlag(c, &path)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// configSchema prints JSON with or without --json: a schema has no other form.
+func (a *app) configSchema() *cobra.Command {
+	c := &cobra.Command{Use: "schema", Short: "Print a JSON Schema of the configuration file", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error { return a.printJSON(config.Schema()) }}
-	c.AddCommand(check, show, schema)
+	c.Flags().Bool("json", true, "print JSON, as always")
 	return c
 }
 

@@ -42,9 +42,14 @@ var rateFields = []field{
 	{"tpm-limit", "tpmLimit", integer, "tokens per minute (0: unlimited)"},
 }
 
-var keyLimitFields = []field{
+// limitFields are what a key, a channel and the gateway as a whole are limited by.
+var limitFields = []field{
 	rateFields[0], rateFields[1],
 	{"concurrency-limit", "concurrencyLimit", integer, "requests at the same time (0: unlimited)"},
+}
+
+var keyLimitFields = []field{
+	limitFields[0], limitFields[1], limitFields[2],
 	{"monthly-quota", "monthlyQuota", money, "spend per calendar month (0: none)"},
 }
 
@@ -64,14 +69,15 @@ var objects = []object{
 	{name: "model", path: "/admin/models", put: true, columns: []string{"name", "channels", "inputCnyPer1M", "outputCnyPer1M", "qpsLimit", "tpmLimit"},
 		fields: append([]field{{"channels", "channels", list, "channels that serve it (none: all of its dialect)"},
 			{"input", "input*Per1M", money, "price per million input tokens"}, {"cached-input", "cachedInput*Per1M", money, "price per million cached input tokens"},
+			{"cache-write", "cacheWrite*Per1M", money, "price per million input tokens written to the provider's cache"},
 			{"output", "output*Per1M", money, "price per million output tokens"}, {"request", "request", money, "price per request"},
 			{"target", "target", text, "the provider's name for it, where it differs"},
 			{"max-output-tokens", "maxOutputTokens", integer, "output bound when a request gives none"},
 			{"free", "free", yes, "it costs nothing, on purpose"}, {"label", "labels", pairs, "label, `name=value`; repeatable"}}, rateFields...)},
 	{name: "channel", path: "/admin/channels", columns: []string{"id", "name", "provider", "baseUrl", "priority", "weight", "state"},
-		fields: []field{{"name", "name", text, "name"}, {"provider", "provider", text, "openai or anthropic"}, {"base-url", "baseUrl", text, "base URL"},
+		fields: append([]field{{"name", "name", text, "name"}, {"provider", "provider", text, "openai or anthropic"}, {"base-url", "baseUrl", text, "base URL"},
 			{"credential", "credential", text, "API key at the provider"}, {"weight", "weight", integer, "share among equal priority"},
-			{"priority", "priority", integer, "higher first"}, {"state", "state", text, "enabled or disabled"}}},
+			{"priority", "priority", integer, "higher first"}, {"state", "state", text, "enabled or disabled"}}, limitFields...)},
 }
 
 func (a *app) objectCommands() []*cobra.Command {
@@ -93,7 +99,7 @@ func (a *app) objectCommands() []*cobra.Command {
 		}
 		commands = append(commands, c)
 	}
-	return append(commands, a.usage())
+	return append(commands, a.limits(), a.usage(), a.audit())
 }
 
 func (o object) list(r *remote) *cobra.Command {
@@ -229,15 +235,38 @@ func moneyName(api, currency string) string {
 	return api + suffix
 }
 
+// limits are the gateway's own: every request counts against them.
+func (a *app) limits() *cobra.Command {
+	const path = "/admin/limits/global"
+	c := group("limits", "Show or change the limits of the gateway as a whole")
+	r := a.remoteFlags(c)
+	c.AddCommand(&cobra.Command{Use: "get", Short: "Show them and what they count now", Args: exactly(), RunE: func(c *cobra.Command, _ []string) error {
+		return r.call(c.Context(), "GET", path, nil)
+	}}, bodyCommand(r, "set", "Change what the flags name; it holds from the next request", exactly(), limitFields, "PUT", func([]string) string { return path }))
+	return c
+}
+
+func (a *app) audit() *cobra.Command {
+	c := group("audit", "Read who changed what in a running gateway")
+	c.AddCommand(object{path: "/admin/audit", columns: []string{"at", "actor", "action", "target"}}.list(a.remoteFlags(c)))
+	return c
+}
+
+// usageFlags are the members of the query of GET /admin/usage, and what they mean.
+var usageFlags = [][2]string{
+	{"key", "of the key with this `id`"}, {"user", "of the user with this `id`"}, {"org", "of the org with this `id`"},
+	{"model", "of the model with this `name`"}, {"status", "finalized, partial, refunded or failed"},
+	{"from", "from this `time` (RFC 3339)"}, {"to", "before this `time` (RFC 3339)"},
+	{"limit", "rows of a page"}, {"cursor", "continue a list"}, {"format", "json, ndjson or csv"},
+}
+
 func (a *app) usage() *cobra.Command {
-	names := []string{"key", "user", "org", "model", "status", "from", "to", "limit", "cursor", "format"}
 	values := map[string]*string{}
 	c := &cobra.Command{Use: "usage", Short: "List usage records of a running gateway", Args: exactly()}
 	r := a.remoteFlags(c)
 	newest := c.Flags().Bool("newest", false, "newest first")
-	for _, n := range names {
-		values[n] = c.Flags().String(n, "", map[string]string{"from": "from this `time` (RFC 3339)", "to": "before this `time` (RFC 3339)",
-			"limit": "rows of a page", "cursor": "continue a list", "format": "json, ndjson or csv"}[n])
+	for _, f := range usageFlags {
+		values[f[0]] = c.Flags().String(f[0], "", f[1])
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := map[string]string{}

@@ -205,7 +205,7 @@ func TestReloadKeepsGlobalLimitsOfTheAPI(t *testing.T) {
 func TestVersionAndConfigAndDoctorAsJSON(t *testing.T) {
 	good := filepath.Join(t.TempDir(), "weir.yaml")
 	write(t, good, "admin: {token: "+testToken+"}\ndata: "+filepath.Join(t.TempDir(), "data")+"\n")
-	for _, args := range [][]string{{"version", "--json"}, {"config", "check", "-c", good, "--json"}, {"config", "schema"}} {
+	for _, args := range [][]string{{"version", "--json"}, {"config", "check", "-c", good, "--json"}, {"config", "schema"}, {"config", "schema", "--json"}} {
 		var o map[string]any
 		if out := must(t, nil, args...); json.Unmarshal([]byte(out), &o) != nil || len(o) == 0 {
 			t.Errorf("weir %s prints %s", strings.Join(args, " "), out)
@@ -213,6 +213,11 @@ func TestVersionAndConfigAndDoctorAsJSON(t *testing.T) {
 	}
 	if out := must(t, nil, "config", "show", "-c", good); strings.Contains(out, testToken) || !strings.Contains(out, "settle_timeout_ms: 5000") {
 		t.Errorf("config show prints %s", out)
+	}
+	shown := must(t, nil, "config", "show", "-c", good, "--json")
+	var o map[string]any
+	if err := json.Unmarshal([]byte(shown), &o); err != nil || o["data"] == nil || strings.Contains(shown, testToken) || !strings.Contains(shown, `"settle_timeout_ms": 5000`) {
+		t.Errorf("config show --json prints %v, %s", err, shown)
 	}
 	out, _, code := weir(t, nil, "doctor", "-c", good, "--json")
 	var report struct{ Status string }

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestObjectsAsk: each flag becomes the member that the API names, and nothing that was not given is sent.
+func TestObjectsAsk(t *testing.T) {
+	g, env := stubAdmin(t)
+	for _, c := range []struct{ args, want string }{
+		{"model set m --cache-write 2.5", `PUT /admin/models/m {"cacheWriteCnyPer1M":2.5}`},
+		{"channel create --name c --qps-limit 5 --tpm-limit 6 --concurrency-limit 7", `POST /admin/channels {"concurrencyLimit":7,"name":"c","qpsLimit":5,"tpmLimit":6}`},
+		{"channel update 1 --concurrency-limit 0", `PATCH /admin/channels/1 {"concurrencyLimit":0}`},
+		{"limits get", "GET /admin/limits/global"},
+		{"limits set --qps-limit 9", `PUT /admin/limits/global {"qpsLimit":9}`},
+		{"audit list --limit 5", "GET /admin/audit?limit=5"},
+		{"usage --key 1 --newest", "GET /admin/usage?key=1&newest=true"},
+	} {
+		must(t, env, strings.Fields(c.args)...)
+		if g.asked != c.want {
+			t.Errorf("weir %s asks %q, want %q", c.args, g.asked, c.want)
+		}
+	}
+}
+
+// TestEveryFlagIsDescribed: help that shows a bare flag helps nobody.
+func TestEveryFlagIsDescribed(t *testing.T) {
+	for _, args := range [][]string{{"usage"}, {"channel", "create"}, {"model", "set"}, {"limits", "set"}, {"key", "create"}, {"config", "show"}} {
+		for line := range strings.Lines(must(t, nil, append(args, "--help")...)) {
+			if words := strings.Fields(line); len(words) > 0 && strings.HasPrefix(words[0], "--") && len(words) < 3 {
+				t.Errorf("weir %s --help shows %q", strings.Join(args, " "), line)
+			}
+		}
+	}
+}
+
+// TestLimitsAndAudit: a change of the global limits holds from the next request on, and the audit tells of it.
+func TestLimitsAndAudit(t *testing.T) {
+	env := demo(t)
+	p := &process{t: t, env: env}
+	must(t, env, "limits", "set", "--tpm-limit", "1")
+	if got := p.status(env["WEIR_KEY"], hello); got != 429 {
+		t.Errorf("a gateway of one token a minute answers %d", got)
+	}
+	if l := p.object("limits", "get"); l["tpmLimit"] != 1.0 || l["current"] == nil {
+		t.Errorf("limits get shows %v", l)
+	}
+	if out := must(t, env, "audit", "list"); !strings.Contains(out, "ACTION") || !strings.Contains(out, "limits.global") {
+		t.Errorf("audit list prints %s", out)
+	}
+}
