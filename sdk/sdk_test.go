@@ -6,7 +6,9 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -230,4 +232,33 @@ func template(t *testing.T, lang string) ([]byte, bool) {
 	}
 	npmCI(t, dir)
 	return build(t, lang, dir)
+}
+
+var mdLink = regexp.MustCompile(`\]\(([^)]+)\)`)
+
+// TestTemplateIsAtHome: a policy's folder is all its author has, so its pages link to files in it and nowhere else, and
+// do not speak of this module's folders.
+func TestTemplateIsAtHome(t *testing.T) {
+	t.Parallel()
+	for _, lang := range sdk.Languages() {
+		files, err := sdk.Template(lang, "mine")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range files {
+			if path.Ext(name) != ".md" {
+				continue
+			}
+			for _, m := range mdLink.FindAllSubmatch(text, -1) {
+				if to := path.Join(path.Dir(name), string(m[1])); files[to] == nil {
+					t.Errorf("%s: %s links to %s, which is not in the folder", lang, name, m[1])
+				}
+			}
+			for _, elsewhere := range []string{"sdk/", "../..", "policies/", "assembly/"} {
+				if bytes.Contains(text, []byte(elsewhere)) {
+					t.Errorf("%s: %s speaks of %s", lang, name, elsewhere)
+				}
+			}
+		}
+	}
 }
