@@ -25,7 +25,13 @@
 //	floor 0  core/llm          vocabulary: Tokens, Micro, Usage, Head, Error, Entry; no I/O
 //	         sdk/abi           the policy ABI's constants
 //	side     store             Open(url) -> a ledger.Store; core never imports it
+//	         store/badger      the store in a local folder
+//	         store/storetest   what every store must pass
 //	         policies          the shipped modules, embedded; imports nothing of core
+//	         policies/build    compiles them
+//	         sdk               policy folders: templates and compilers in four languages, whose guest SDKs lie beside it
+//	         sdk/gen           writes each guest SDK's constants from sdk/abi
+//	         examples          stock SDKs, and a walkthrough, against a fresh gateway
 //
 // # One request
 //
