@@ -81,6 +81,9 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 	if status, a := tenantCall(t, p.env, own, "GET", "/v1/tenant/usage", ""); status != http.StatusOK {
 		t.Errorf("usage: %d %v", status, a)
 	}
+	if status, e := tenantCall(t, p.env, own, "PUT", "/v1/tenant/rules", `{"rules":[]}`); status != http.StatusOK || p.status(own, slow) != http.StatusOK {
+		t.Errorf("no rules: %d %v; want them put, and the model allowed again", status, e)
+	}
 	eventually(t, "the decision log holds the org's decisions", func() bool {
 		text, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(text), "slow is off")
