@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spent is the CPU time that f takes on its thread: what a call costs, whatever else the machine is doing.
+// spent is the CPU time that f takes on its thread: what a call costs, whatever other load there is.
 func spent(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -38,7 +38,11 @@ func TestStandardGoGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes, added in %v", m.Size, time.Since(began))
+	took := time.Since(began)
+	t.Logf("%d bytes, added in %v", m.Size, took)
+	if took > patience*3*time.Second {
+		t.Errorf("added in %v, want <= 3s", took)
+	}
 	began = time.Now()
 	mustActivate(t, h, Binding{Module: "go", Params: []byte(`{"a":1}`)}, wide())
 	t.Logf("activated in %v", time.Since(began))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/sdk/abi"
 )
 
 // Host runs modules. Decide is the hot path; everything else is the control plane and serialised inside.
@@ -87,6 +88,9 @@ func NewHost(o Options) (*Host, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if len(o.DefaultDims) == 0 {
+		o.DefaultDims = []uint8{abi.KindKey, abi.KindModel, abi.KindGlobal}
 	}
 	if o.TenantBytes <= 0 {
 		o.TenantBytes = defaultTenantBytes

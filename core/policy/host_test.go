@@ -454,7 +454,7 @@ func TestLogLinesAreBounded(t *testing.T) {
 }
 
 func TestP04ReloadsUnderLoad(t *testing.T) {
-	reloads := 500
+	reloads := 1000
 	switch {
 	case *long:
 		reloads = 5000

@@ -59,7 +59,7 @@ func TestP01FuelStopsEverything(t *testing.T) {
 					t.Fatalf("fault %q", d.Fault)
 				}
 			}
-			// The machine is shared: what the module costs is its best time, the bound is the contract's 10 ms.
+			// Other load slows single calls: what the module costs is its best time, the bound is the contract's 10 ms.
 			if best > patience*10*time.Millisecond {
 				t.Errorf("a call took %v at best, want <= 10ms", best)
 			}
@@ -326,7 +326,7 @@ func TestP03EndlessSchemaIsKilledInTheChild(t *testing.T) {
 	wantRefusal(t, err, "more than the 5 s of CPU of profile small")
 }
 
-var long = flag.Bool("long", false, "run every spec-test binary, the standard-Go guest and the slow limits of the child")
+var long = flag.Bool("long", false, "run every spec-test binary, 5,000 random modules and 5,000 reloads, the standard-Go guest and the slow limits of the child")
 
 func TestP05AnswersOutOfRange(t *testing.T) {
 	base := cat(st16(respAt, 1), st16(respAt+abi.RespNDims, 1), st8(respAt+abi.RespDims, abi.KindKey))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -568,5 +569,116 @@ func BenchmarkDecideShadow(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		h.Decide(f, d)
+	}
+}
+
+// What names exactly the configured default dimensions changes nothing; what tests another one, or one otherwise, does.
+func TestReportKnowsTheDefaultDimensions(t *testing.T) {
+	plain := func(kinds ...uint32) []byte {
+		body := cat(st16(respAt, abi.Major), st16(respAt+abi.RespNDims, uint32(len(kinds))))
+		for i, k := range kinds {
+			body = cat(body, st8(uint32(respAt+abi.RespDims+abi.DimSize*i+abi.DimKind), k))
+		}
+		return cat(body, c32(abi.Decided))
+	}
+	abstain := c32(abi.Abstained)
+	for _, c := range []struct {
+		name              string
+		defaults          []uint8
+		active, candidate []byte
+		kinds             []string
+	}{
+		{"the defaults, spelled out", nil, abstain, plain(abi.KindKey, abi.KindModel, abi.KindGlobal), nil},
+		{"in another order", nil, plain(abi.KindGlobal, abi.KindKey, abi.KindModel), abstain, nil},
+		{"as configured", []uint8{abi.KindKey, abi.KindUser}, abstain, plain(abi.KindUser, abi.KindKey), nil},
+		{"not as configured", []uint8{abi.KindKey, abi.KindUser}, abstain, plain(abi.KindKey, abi.KindModel, abi.KindGlobal), []string{"global", "model", "user"}},
+		{"a new one counts, alone", nil, abstain, plain(abi.KindKey, abi.KindModel, abi.KindGlobal, abi.KindOrg), []string{"org"}},
+		{"a lost one counts, alone", nil, abstain, plain(abi.KindKey, abi.KindGlobal), []string{"model"}},
+		{"one with a limit counts, alone", nil, abstain,
+			cat(st32(respAt+abi.RespDims+abi.DimQPSLimit, 5), plain(abi.KindKey, abi.KindModel, abi.KindGlobal)), []string{"key"}},
+		{"one that only counts, alone", nil, abstain,
+			cat(st8(respAt+abi.RespDims+abi.DimFlags, abi.DimCountOnly), plain(abi.KindKey, abi.KindModel, abi.KindGlobal)), []string{"key"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := openly(t, Options{DefaultDims: c.defaults})
+			mustAdd(t, h, "a", guest(c.active).bytes())
+			mustAdd(t, h, "b", guest(c.candidate).bytes())
+			mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "a"}, Candidate: &Binding{Module: "b"}, Stage: StageShadow})
+			for key := range uint64(10) {
+				decide(h, key, 0)
+			}
+			want := map[string]uint64{}
+			for _, k := range c.kinds {
+				want[k] = 10
+			}
+			changed := min(uint64(len(want)), 1) * 10
+			if r, _ := h.Report(Operator); r.Compared != 10 || r.Changed != changed || !maps.Equal(r.Kinds, want) || r.Fields["dims"] != changed {
+				t.Errorf("compared %d, changed %d, dims %d by kind %v, want %v", r.Compared, r.Changed, r.Fields["dims"], r.Kinds, want)
+			}
+		})
+	}
+}
+
+// Beside the defaults, an org's entry is all that differs.
+func TestDefaultsBesideAnEntry(t *testing.T) {
+	var a, b Decision
+	a.reset()
+	b.reset()
+	b.Dims[0], b.N, b.Defaults = asConfigured(abi.KindOrg), 1, true
+	defaults := []uint8{abi.KindKey, abi.KindModel, abi.KindGlobal}
+	if x := differ(&a, &b, defaults); x.fields != 1<<fieldDims || x.kinds != 1<<abi.KindOrg {
+		t.Errorf("%+v", x)
+	}
+	if x := differ(&a, &b, append(defaults, abi.KindOrg)); x.fields != 0 || x.kinds != 0 {
+		t.Errorf("%+v", x)
+	}
+}
+
+// Where a rollback begins: at 8 faults, and at more than 5 % of the calls since the first of them.
+func TestRollbackBoundaries(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		faults, calls int // the first call faults, as do the last ones
+		rolled        bool
+	}{
+		{"7 faults at 100 %", 7, 7, false},
+		{"8 faults at 100 %", 8, 8, true},
+		{"8 faults just above 5 %", 8, 140, true},
+		{"8 faults at 5 %", 8, 141, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out syncBuffer
+			h := openly(t, Options{Log: out.logger(), Clock: llm.NewFakeClock(time.Unix(1_700_000_000, 0))}, 700)
+			faulty(t, h, "bad", 900)
+			mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "bad"}, Previous: &Binding{Module: "m700"}})
+			f, d := sampleFacts(), new(Decision)
+			for i := range c.calls {
+				h.settle(t)
+				f.Entropy, f.Org = 1, 0
+				if i == 0 || i > c.calls-c.faults {
+					f.Entropy = 0
+				}
+				if h.Decide(f, d); (d.Fault == "trap") != (f.Entropy == 0) {
+					t.Fatalf("call %d: %+v", i, d)
+				}
+			}
+			if n := h.Stats().Quarantined; (n == 1) != c.rolled {
+				t.Fatalf("%d quarantined", n)
+			}
+			if !c.rolled {
+				h.settle(t)
+				if d := decide(h, 1, 0); d.QPS != 900 || d.Fault != "" || out.count("policy quarantined") != 0 {
+					t.Errorf("decision %+v", d)
+				}
+				return
+			}
+			e := <-h.Events()
+			if d := decide(h, 1, 0); d.QPS != 700 || e.To == nil || e.To.Module != "m700" || e.Faults != uint64(c.faults) || e.Calls != uint64(c.calls) {
+				t.Errorf("event %+v, decision %+v", e, d)
+			}
+			if out.count(`"policy quarantined" owner=operator module=bad version=`+e.Binding.Version()) != 1 || out.count("decides_now=m700@") != 1 {
+				t.Error("the log does not name it")
+			}
+		})
 	}
 }

@@ -160,6 +160,9 @@ type Options struct {
 	Clock    llm.Clock
 	Child    []string // argv of the compile child; empty: this executable with its hidden argument
 
+	// DefaultDims are the kinds of the configured default dimensions: what a decision without dimensions tests, so that
+	// a module which names them changes nothing. Empty: key, model, global.
+	DefaultDims []uint8
 	// TierLimits gives the configured limits of a tier by its index, 0: unlimited. With it an org's module is told the
 	// right limits where the operator's has picked another tier. Called on the hot path.
 	TierLimits func(tier int) (qps, tpm int64)

@@ -52,7 +52,7 @@ func (h *Host) Replay(ctx context.Context, lines io.Reader, against ...Binding) 
 	if len(against) > 2 {
 		return Report{}, llm.Invalid("against", "%d bindings, want at most 2", len(against))
 	}
-	p := &replay{h: h, own: map[string]*Runner{}, t: &tally{tiers: h.o.Tiers, labels: h.o.Labels, names: [2]string{"as logged", "as logged"}}}
+	p := &replay{h: h, own: map[string]*Runner{}, t: &tally{tiers: h.o.Tiers, labels: h.o.Labels, defaults: h.o.DefaultDims, names: [2]string{"as logged", "as logged"}}}
 	defer p.close()
 	for i, b := range against {
 		r, err := h.Open(ctx, b)

@@ -180,7 +180,7 @@ func pack(some []shape) *asm {
 }
 
 // TestP01HostileShapes: whatever it is made of, a module of profile small gives a call back within 10 ms (in fact
-// within a tenth of that: the rest is for a busy machine), and its memory stays below its cap. Native code cannot be
+// within a tenth of that: the rest is for other load), and its memory stays below its cap. Native code cannot be
 // preempted, so that is also the most by which it can delay anybody else.
 func TestP01HostileShapes(t *testing.T) {
 	all := shapes()
@@ -274,7 +274,7 @@ func TestP01NeighboursOfAHostileOrg(t *testing.T) {
 		return took[len(took)*99/100]
 	}
 	best := time.Hour
-	for range 3 { // the machine is shared
+	for range 3 { // other load may move one measurement
 		mustPlan(t, h, 3, Plan{})
 		alone := p99()
 		mustPlan(t, h, 3, Plan{Active: &Binding{Module: "hostile"}})

@@ -47,8 +47,9 @@ func kindIndex(kind uint8) int { return min(int(kind), nKinds-1) }
 // difference is where two decisions differ: bits of fields, and bits of kinds of dimensions.
 type difference struct{ fields, kinds uint32 }
 
-// differ compares what two decisions do. What only a denial uses is compared only between denials.
-func differ(a, b *Decision) (x difference) {
+// differ compares what two decisions do; defaults are the kinds of the configured default dimensions. What only a denial
+// uses is compared only between denials.
+func differ(a, b *Decision, defaults []uint8) (x difference) {
 	note := func(differs bool, field int) {
 		if differs {
 			x.fields |= 1 << field
@@ -69,23 +70,59 @@ func differ(a, b *Decision) (x difference) {
 		note(a.Status != b.Status, fieldStatus)
 		note(a.RetryAfterMS != b.RetryAfterMS, fieldRetryAfter)
 	}
-	x.kinds = differingKinds(a, b)
-	note(x.kinds != 0 || a.Defaults != b.Defaults, fieldDims)
+	x.kinds = differingKinds(a.tested(defaults), b.tested(defaults))
+	note(x.kinds != 0, fieldDims)
 	note(a.Reason != b.Reason, fieldReason)
 	note(a.Message != b.Message, fieldMessage)
 	return x
 }
 
-// differingKinds compares dimensions as sets: an entry that moved is no difference.
-func differingKinds(a, b *Decision) (kinds uint32) {
-	missing := func(from, in *Decision) {
-		for i := range from.Dims[:from.N] {
-			d := &from.Dims[i]
-			if i < in.N && in.Dims[i] == *d {
-				continue
-			}
-			if !slices.Contains(in.Dims[:in.N], *d) {
+// dimSet is what a decision has tested: the entries it picked, and kinds as they are configured.
+type dimSet struct {
+	picked     []Dimension
+	configured []uint8
+}
+
+// tested is d's dimensions; without any of its own they are the configured default.
+func (d *Decision) tested(defaults []uint8) dimSet {
+	s := dimSet{picked: d.Dims[:d.N]}
+	if d.N == 0 || d.Defaults {
+		s.configured = defaults
+	}
+	return s
+}
+
+// asConfigured is an entry that changes nothing about its kind.
+func asConfigured(kind uint8) Dimension {
+	return Dimension{Kind: kind, SkipAbsent: true, Tier: -1, Multiplier: unit, Burst: unit, Cost: unit}
+}
+
+// alike compares two entries. Of these kinds every request has one, so whether its absence would be skipped says nothing.
+func alike(a, b Dimension) bool {
+	switch a.Kind {
+	case abi.KindGlobal, abi.KindKey, abi.KindModel, abi.KindUser, abi.KindOrg, abi.KindKeyModel:
+		a.SkipAbsent = b.SkipAbsent
+	}
+	return a == b
+}
+
+func (s dimSet) has(d Dimension) bool {
+	return slices.ContainsFunc(s.picked, func(x Dimension) bool { return alike(x, d) }) ||
+		slices.Contains(s.configured, d.Kind) && alike(d, asConfigured(d.Kind))
+}
+
+// differingKinds compares dimensions as sets: an entry that moved is no difference, nor is one that says what is
+// configured anyway.
+func differingKinds(a, b dimSet) (kinds uint32) {
+	missing := func(from, in dimSet) {
+		for i, d := range from.picked {
+			if (i >= len(in.picked) || in.picked[i] != d) && !in.has(d) {
 				kinds |= 1 << kindIndex(d.Kind)
+			}
+		}
+		for _, k := range from.configured {
+			if !slices.Contains(in.configured, k) && !in.has(asConfigured(k)) {
+				kinds |= 1 << kindIndex(k)
 			}
 		}
 	}
@@ -108,6 +145,7 @@ type tally struct {
 	stage             Stage
 	sinceMS           int64
 	tiers, labels     []string
+	defaults          []uint8 // Options.DefaultDims
 	compared, changed atomic.Uint64
 	clamped, skipped  atomic.Uint64
 	fields            [nFields]atomic.Uint64
@@ -142,7 +180,7 @@ func (k *fork) begin(h *Host, old *fork) {
 	if t := old.tally; t != nil && old.want[1] != nil && t.stage == k.plan.Stage && sameOrNone(t.is[0], k.want[0]) && t.is[1].same(k.want[1]) {
 		return
 	}
-	k.tally = &tally{is: k.want, stage: k.plan.Stage, sinceMS: h.o.Clock.Wall().UnixMilli(), tiers: h.o.Tiers, labels: h.o.Labels,
+	k.tally = &tally{is: k.want, stage: k.plan.Stage, sinceMS: h.o.Clock.Wall().UnixMilli(), tiers: h.o.Tiers, labels: h.o.Labels, defaults: h.o.DefaultDims,
 		names: [2]string{k.want[0].title(), k.want[1].title()}}
 }
 
@@ -167,7 +205,7 @@ func (t *tally) compare(f *Facts, active, candidate *Decision) (changed bool) {
 	if candidate.Reason != 0 || candidate.Message != "" {
 		t.reason(candidate.Reason, candidate.Message)
 	}
-	x := differ(active, candidate)
+	x := differ(active, candidate, t.defaults)
 	if x.fields == 0 {
 		return false
 	}
