@@ -26,7 +26,9 @@ func TestL01OneOfFiveRunsTheRestAreRefusedAtOnce(t *testing.T) {
 	body := strings.Replace(chat("gpt-4o", `,"max_tokens":100`), "say hello", "please say hello very kindly and in a few words", 1)
 	answers := make(chan reply, 5)
 	for range 5 {
-		go func() { answers <- r.post("/v1/chat/completions", body, "x-sim", "latency=1s,usage_in=20,usage_out=100") }()
+		go func() {
+			answers <- r.post("/v1/chat/completions", body, "x-sim", "latency=1s,usage_in=20,usage_out=100")
+		}()
 	}
 	for range 4 {
 		f := (<-answers).want(t, 429).code(t, "rate_limit_exceeded")
