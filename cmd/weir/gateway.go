@@ -120,7 +120,7 @@ func (g *gateway) openParts() error {
 		return err
 	}
 	g.host, err = policy.NewHost(policy.Options{CacheDir: cache, Tiers: g.cfg.TierNames(), Labels: g.cfg.LabelNames(), Log: g.log, Clock: g.clock,
-		TierLimits: g.cfg.TierRates, DecisionLog: policy.DecisionLog{Sample: g.cfg.Policies.DecisionLog.Sample, Sink: sink}})
+		DefaultDims: g.cfg.DefaultKinds(), TierLimits: g.cfg.TierRates, DecisionLog: policy.DecisionLog{Sample: g.cfg.Policies.DecisionLog.Sample, Sink: sink}})
 	if err != nil {
 		return fmt.Errorf("starting the policy host: %w", err)
 	}
@@ -310,7 +310,7 @@ func (a *app) proveModule(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	host, err := policy.NewHost(policy.Options{CacheDir: dir, Tiers: cfg.TierNames(), Labels: cfg.LabelNames(), Log: slog.New(slog.DiscardHandler), Clock: a.clock})
+	host, err := policy.NewHost(policy.Options{CacheDir: dir, Tiers: cfg.TierNames(), Labels: cfg.LabelNames(), DefaultDims: cfg.DefaultKinds(), Log: slog.New(slog.DiscardHandler), Clock: a.clock})
 	if err != nil {
 		return err
 	}

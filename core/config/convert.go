@@ -101,6 +101,15 @@ func (c *Config) TierLimits() map[string]limit.Limits {
 	return tiers
 }
 
+// DefaultKinds are the default dimensions as policies number them.
+func (c *Config) DefaultKinds() []uint8 {
+	var numbers []uint8
+	for _, name := range c.Limits.Dimensions {
+		numbers = append(numbers, uint8(kinds[name]))
+	}
+	return numbers
+}
+
 // LabelNames are the names of the policy attributes 8-15.
 func (c *Config) LabelNames() []string {
 	names := make([]string, len(c.Policies.Labels))
