@@ -157,11 +157,47 @@ func TestEqualOnRandomStrings(t *testing.T) {
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
+// beginning is as much of s as comes to at most size bytes once each byte that is no UTF-8 is U+FFFD.
+func beginning(s string, size int) string {
+	for i, r := range s {
+		if size -= utf8.RuneLen(r); size < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// compareBound holds our count, which may have pieces too long to be exact, above the reference and below the bytes.
+func compareBound(t testing.TB, s string) {
+	t.Helper()
+	for _, name := range encodingNames {
+		want, most := len(oracle()[name].EncodeOrdinary(s)), len([]byte(string([]rune(s))))
+		if got := exact(vocabOf(name), s); got < want || got > most {
+			t.Errorf("%s: %d tokens, want %d to %d: %+.300q", name, got, want, most, s)
+		}
+	}
+}
+
+// 400 bytes that are no UTF-8 are one piece of 1,200 bytes: counted by its bytes, two for each character.
+func TestLongPieceOfInvalidUTF8(t *testing.T) {
+	s := strings.Repeat("\xff", 400)
+	compareBound(t, s)
+	if got := exact(counter().o200k, s); got != 800 {
+		t.Errorf("%d tokens, want two for each byte", got)
+	}
+	if got := beginning(s, maxPiece); len(got) != maxPiece/3 {
+		t.Errorf("%d bytes come to %d", len(got), maxPiece)
+	}
+	compare(t, beginning(s, maxPiece))
+}
+
 func FuzzEqual(f *testing.F) {
-	for _, s := range []string{"hello world", "don't 'S 'ſ", "a\u0301b", " \n\t x", "12345", "漢字ABC", "!!\n//", "<|endoftext|>", "\xff\xfe"} {
+	for _, s := range []string{"hello world", "don't 'S 'ſ", "a\u0301b", " \n\t x", "12345", "漢字ABC", "!!\n//", "<|endoftext|>", "\xff\xfe",
+		strings.Repeat("\xff", 400), strings.Repeat("\xf0\x9f\x98", 200), strings.Repeat("a", 2*maxPiece)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		compare(t, s[:min(len(s), 400)])
+		compare(t, beginning(s, maxPiece))
+		compareBound(t, beginning(s, 3*maxPiece))
 	})
 }
