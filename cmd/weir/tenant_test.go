@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -75,11 +76,11 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 	}
 	resp := p.post(own, hello)
 	_ = resp.Body.Close()
-	if by := resp.Header.Get("X-Weir-Policy"); !strings.Contains(by, "rules@") {
-		t.Errorf("X-Weir-Policy is %q", by)
+	if by, rule := resp.Header.Get("X-Weir-Policy"), resp.Header.Get("X-Weir-Tenant-Rule"); !strings.Contains(by, "rules@") || rule != "" {
+		t.Errorf("X-Weir-Policy is %q, and rule %q fired", by, rule)
 	}
-	if status, a := tenantCall(t, p.env, own, "GET", "/v1/tenant/usage", ""); status != http.StatusOK {
-		t.Errorf("usage: %d %v", status, a)
+	if status, a := tenantCall(t, p.env, own, "GET", "/v1/tenant/usage", ""); status != http.StatusOK || !strings.Contains(fmt.Sprint(a["policy"]), "message:slow is off reason:1") {
+		t.Errorf("usage: %d %v; want how often the rule fired", status, a)
 	}
 	if status, e := tenantCall(t, p.env, own, "PUT", "/v1/tenant/rules", `{"rules":[]}`); status != http.StatusOK || p.status(own, slow) != http.StatusOK {
 		t.Errorf("no rules: %d %v; want them put, and the model allowed again", status, e)
@@ -90,6 +91,38 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 	})
 	if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "{\"torn\n{") {
 		t.Errorf("what was appended to a torn line did not begin a line of its own (%v)", err)
+	}
+}
+
+// TestAnswersSayWhichRuleFired: allowed answers, buffered and streamed, and denials name the rule of the operator's module
+// and that of the org's, where the setting asks for it; the log of the request does too.
+func TestAnswersSayWhichRuleFired(t *testing.T) {
+	rule := func(name, then string) string { return `{"rules": [{"name": "` + name + `", "then": {` + then + `}}]}` }
+	p := serve(t, "policies: {module: rules, header: true, params: "+rule("night-discount", `"qps_permille": 900`)+"}\n")
+	own := p.key("--scopes", "tenant")
+	put := func(rules string) {
+		t.Helper()
+		if status, e := tenantCall(t, p.env, own, "PUT", "/v1/tenant/rules", rules); status != http.StatusOK {
+			t.Fatalf("PUT rules: %d %v", status, e)
+		}
+	}
+	want := func(body string, status int, operators, orgs string) {
+		t.Helper()
+		resp := p.post(own, body)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if op, org := resp.Header.Get("X-Weir-Rule"), resp.Header.Get("X-Weir-Tenant-Rule"); resp.StatusCode != status || op != operators || org != orgs {
+			t.Errorf("%d, rule %q, tenant rule %q; want %d, %q, %q", resp.StatusCode, op, org, status, operators, orgs)
+		}
+	}
+	want(hello, 200, "1 night-discount", "")
+	put(rule("短 answers", `"output_tokens_cap": 64`))
+	want(hello, 200, "1 night-discount", "1 %E7%9F%AD answers")
+	want(strings.Replace(hello, "{", `{"stream":true,`, 1), 200, "1 night-discount", "1 %E7%9F%AD answers")
+	put(rule("closed", `"deny": {}`))
+	want(hello, 403, "", "1 closed")
+	if log := p.log(); !strings.Contains(log, "rule=night-discount") || !strings.Contains(log, "tenant_rule=\"短 answers\"") {
+		t.Errorf("the log names no rules:\n%s", log)
 	}
 }
 

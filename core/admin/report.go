@@ -26,13 +26,18 @@ func (a *API) report(c *call) (answer, error) {
 }
 
 func reportView(owner policy.Owner, r *policy.Report, d bindingDoc) object {
-	reasons := make([]object, len(r.Reasons))
-	for i, why := range r.Reasons {
-		reasons[i] = object{{"reason", why.Reason}, {"message", why.Message}, {"count", why.Count}}
-	}
 	running := d.Candidate != nil && r.Candidate == d.Candidate.Module+"@"+d.Candidate.version()
 	return object{{"owner", owner.String()}, {"candidate", r.Candidate}, {"active", orNull(r.Active)}, {"running", running},
 		{"stage", r.Stage}, {"percent", r.Percent}, {"since", moment(r.SinceMS)},
 		{"compared", r.Compared}, {"wouldChange", r.Changed}, {"clamped", r.Clamped}, {"skipped", r.Skipped},
-		{"fields", r.Fields}, {"dimensions", r.Kinds}, {"faults", r.Faults}, {"reasons", reasons}, {"examples", list(r.Examples)}}
+		{"fields", r.Fields}, {"dimensions", r.Kinds}, {"faults", r.Faults}, {"reasons", reasonViews(r.Reasons)}, {"examples", list(r.Examples)}}
+}
+
+// reasonViews are rules by how often they fired.
+func reasonViews(all []policy.ReasonCount) []object {
+	views := make([]object, len(all))
+	for i, why := range all {
+		views[i] = object{{"reason", why.Reason}, {"message", why.Message}, {"count", why.Count}}
+	}
+	return views
 }

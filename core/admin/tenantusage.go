@@ -64,11 +64,12 @@ func (a *API) monthOf(keys []auth.Key) object {
 	return append(a.money("used", used), a.money("held", held)...)
 }
 
-// policyUsage is what an org's module has decided since it is in force; null without one.
+// policyUsage is what an org's module has decided since it is in force, and how often each rule fired; null without one.
 func (a *API) policyUsage(owner policy.Owner) any {
 	u, found := a.Policy.Usage(owner)
 	if !found {
 		return nil
 	}
-	return object{{"module", u.Module}, {"version", u.Version}, {"calls", u.Calls}, {"abstained", u.Abstained}, {"clamped", u.Clamped}, {"faults", u.Faults}}
+	return object{{"module", u.Module}, {"version", u.Version}, {"calls", u.Calls}, {"abstained", u.Abstained}, {"clamped", u.Clamped}, {"faults", u.Faults},
+		{"rules", reasonViews(u.Rules)}, {"otherRules", u.OtherRules}}
 }

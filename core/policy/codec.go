@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"unicode/utf8"
 
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/sdk/abi"
@@ -146,6 +148,61 @@ func (d *Decision) AppendPolicy(dst []byte) []byte {
 		one(d.Module, d.Version)
 	}
 	one(d.Tenant.Module, d.Tenant.Version)
+	return dst
+}
+
+// maxRule bounds what AppendRule appends, in bytes.
+const maxRule = 128
+
+// AppendRule appends which rule of the module that decided fired, as X-Weir-Rule says it: its number and what it says,
+// "1 night-discount". Nothing when the module named none or failed, or when the org's module is what denies.
+func (d *Decision) AppendRule(dst []byte) []byte {
+	if d.Fault != "" || d.Verdict == Deny && d.Tenant.Module != "" {
+		return dst
+	}
+	return appendRule(dst, d.Reason, d.Message)
+}
+
+// AppendRule appends which rule of the org's module fired, as X-Weir-Tenant-Rule says it.
+func (t *TenantPart) AppendRule(dst []byte) []byte {
+	if t.Fault != "" {
+		return dst
+	}
+	return appendRule(dst, t.Reason, t.Message)
+}
+
+// appendRule writes what is safe in any header, with the others as %XX; what is longer than maxRule ends in "...".
+func appendRule(dst []byte, number uint16, text string) []byte {
+	const ellipsis = "..."
+	bound := len(dst) + maxRule
+	if number != 0 {
+		dst = strconv.AppendUint(dst, uint64(number), 10)
+		if text != "" {
+			dst = append(dst, ' ')
+		}
+	}
+	cut := len(dst) // where the ellipsis still fits
+	for _, r := range text {
+		dst = appendSafe(dst, r)
+		if len(dst) > bound {
+			return append(dst[:cut], ellipsis...)
+		}
+		if len(dst) <= bound-len(ellipsis) {
+			cut = len(dst)
+		}
+	}
+	return dst
+}
+
+func appendSafe(dst []byte, r rune) []byte {
+	const hex = "0123456789ABCDEF"
+	if r >= ' ' && r <= '~' && r != '%' {
+		return append(dst, byte(r))
+	}
+	var raw [utf8.UTFMax]byte
+	for _, c := range raw[:utf8.EncodeRune(raw[:], r)] {
+		dst = append(dst, '%', hex[c>>4], hex[c&15])
+	}
 	return dst
 }
 

@@ -45,6 +45,9 @@ func (h *Host) chain(l *lane, op *question, e *envelopes, f *Facts, d *Decision)
 	if t.Module == "" {
 		return
 	}
+	if t.Fault == "" && q.by != nil {
+		q.by.fired.count(t.Reason, t.Message)
+	}
 	if q.join(&told, d, &t) == faultDims {
 		h.faults[faultDims].Add(1)
 	}

@@ -72,6 +72,7 @@ type generation struct {
 	crowded atomic.Bool                // a call found every instance taken, and not every slot has one
 	clamped atomic.Uint64              // an org's answers that asked for more than its envelope
 	faulted atomic.Uint64
+	fired   firings // rules of an org's module
 	faults  struct {
 		sync.Mutex
 		since time.Duration

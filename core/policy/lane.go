@@ -38,6 +38,8 @@ func (k *fork) bound() bool { return k.want[0] != nil || k.want[1] != nil }
 type record struct {
 	of                                *recipe
 	calls, abstained, clamped, faults uint64
+	fired                             []ReasonCount
+	others                            uint64 // firings beside those
 }
 
 func (r *record) add(g *generation) {
@@ -48,6 +50,8 @@ func (r *record) add(g *generation) {
 	s.add(g)
 	r.calls, r.abstained = r.calls+s.Calls, r.abstained+s.Abstained
 	r.clamped, r.faults = r.clamped+s.Clamped+g.clamped.Load(), r.faults+g.faulted.Load()
+	r.others += g.fired.others.Load()
+	r.fired = addReasons(r.fired, g.fired.list(), &r.others)
 }
 
 // directory finds an org's lane without a lock. Writers have the turn and copy a 256th of it.

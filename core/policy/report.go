@@ -50,6 +50,10 @@ type Usage struct {
 	Faults    uint64 `json:"faults"`
 	Live      bool   `json:"live"` // has instances now; orgs' modules get them at first use
 	Bytes     int64  `json:"bytes"`
+
+	// Rules of an org's module that fired, most often first: 32 at most, the others are counted together.
+	Rules      []ReasonCount `json:"rules"`
+	OtherRules uint64        `json:"other_rules"`
 }
 
 // Report is what the owner's candidate would change; ok is false if it never had one. After a candidate was dropped,
@@ -91,5 +95,6 @@ func (h *Host) Usage(owner Owner) (u Usage, ok bool) {
 	}
 	u.Module, u.Version = sum.of.Name, sum.of.version
 	u.Calls, u.Abstained, u.Clamped, u.Faults = sum.calls, sum.abstained, sum.clamped, sum.faults
+	u.Rules, u.OtherRules = sum.fired, sum.others
 	return u, true
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
 	"sync"
@@ -131,14 +130,10 @@ func differingKinds(a, b dimSet) (kinds uint32) {
 	return kinds
 }
 
-// Bounds of what a tally keeps.
-const (
-	maxExamples = 10
-	maxReasons  = 32
-)
+// maxExamples is how many requests a tally keeps.
+const maxExamples = 10
 
-// tally counts what a candidate would change. Safe for concurrent use; a lock is taken for an example, and for a
-// decision that gives a reason.
+// tally counts what a candidate would change. Safe for concurrent use; a lock is taken for an example.
 type tally struct {
 	names             [2]string // of the active and the candidate
 	is                [2]*recipe
@@ -151,19 +146,14 @@ type tally struct {
 	fields            [nFields]atomic.Uint64
 	kinds             [nKinds]atomic.Uint64
 	faults            [nFaults]atomic.Uint64
+	fired             firings       // of the candidate
 	shown             atomic.Uint32 // fields that examples show; all bits of those that are full
 	full              atomic.Bool
 
 	mu struct {
 		sync.Mutex
 		examples []shownExample
-		reasons  map[reason]uint64
 	}
-}
-
-type reason struct {
-	code uint16
-	text string
 }
 
 type shownExample struct {
@@ -202,9 +192,7 @@ func (t *tally) compare(f *Facts, active, candidate *Decision) (changed bool) {
 	if candidate.Clamped {
 		t.clamped.Add(1)
 	}
-	if candidate.Reason != 0 || candidate.Message != "" {
-		t.reason(candidate.Reason, candidate.Message)
-	}
+	t.fired.count(candidate.Reason, candidate.Message)
 	x := differ(active, candidate, t.defaults)
 	if x.fields == 0 {
 		return false
@@ -223,18 +211,6 @@ func (t *tally) compare(f *Facts, active, candidate *Decision) (changed bool) {
 		t.example(f, active, candidate, x.fields)
 	}
 	return true
-}
-
-func (t *tally) reason(code uint16, text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.mu.reasons == nil {
-		t.mu.reasons = map[reason]uint64{}
-	}
-	r := reason{code, text}
-	if n, known := t.mu.reasons[r]; known || len(t.mu.reasons) < maxReasons {
-		t.mu.reasons[r] = n + 1
-	}
 }
 
 // example keeps a request that differs: the first ones, and later one that differs in a field which none shows, in
@@ -285,7 +261,7 @@ func namesOf(fields uint32) (out []string) {
 func (t *tally) report() Report {
 	r := Report{Stage: t.stage, Active: t.names[0], Candidate: t.names[1], SinceMS: t.sinceMS, Compared: t.compared.Load(),
 		Changed: t.changed.Load(), Clamped: t.clamped.Load(), Skipped: t.skipped.Load(),
-		Fields: map[string]uint64{}, Kinds: map[string]uint64{}, Faults: map[string]uint64{}, Reasons: []ReasonCount{}, Examples: []Example{}}
+		Fields: map[string]uint64{}, Kinds: map[string]uint64{}, Faults: map[string]uint64{}, Reasons: t.fired.list(), Examples: []Example{}}
 	put := func(m map[string]uint64, name string, n uint64) {
 		if n > 0 {
 			m[name] = n
@@ -309,11 +285,5 @@ func (t *tally) report() Report {
 	for _, e := range t.mu.examples {
 		r.Examples = append(r.Examples, e.Example)
 	}
-	for why, n := range t.mu.reasons {
-		r.Reasons = append(r.Reasons, ReasonCount{why.code, why.text, n})
-	}
-	slices.SortFunc(r.Reasons, func(a, b ReasonCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
-	})
 	return r
 }

@@ -11,11 +11,15 @@ import (
 
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
 )
 
 const (
 	headerRequestID = "X-Request-Id"
 	headerClientID  = "X-Client-Request-Id"
+	headerPolicy    = "X-Weir-Policy"
+	headerRule      = "X-Weir-Rule"
+	headerOrgsRule  = "X-Weir-Tenant-Rule"
 	maxClientID     = 128 // bytes of a client's id that are echoed
 )
 
@@ -61,6 +65,18 @@ func appendClientID(dst, id []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// namePolicy says who decided, and which rule of the operator's module and of the org's fired.
+func (c *call) namePolicy(d *policy.Decision) {
+	set := func(name string, value []byte) {
+		if c.member = value; len(value) > 0 {
+			c.ctx.Response.Header.SetBytesV(name, value)
+		}
+	}
+	set(headerPolicy, d.AppendPolicy(c.member[:0]))
+	set(headerRule, d.AppendRule(c.member[:0]))
+	set(headerOrgsRule, d.Tenant.AppendRule(c.member[:0]))
 }
 
 // rates is the state of the tightest limit of each sort, for the rate headers.

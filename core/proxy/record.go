@@ -63,9 +63,15 @@ func (s *Server) conclude(c *call) {
 	}
 	if d := &c.decision; d.Module != "" && c.model != nil {
 		attrs = append(attrs, slog.String("policy", d.Module), slog.String("version", d.Version), slog.Int("reason", int(d.Reason)))
+		if d.Message != "" {
+			attrs = append(attrs, slog.String("rule", d.Message))
+		}
 	}
 	if t := &c.decision.Tenant; t.Module != "" && c.model != nil {
 		attrs = append(attrs, slog.String("tenant_policy", t.Module), slog.String("tenant_version", t.Version), slog.Int("tenant_reason", int(t.Reason)))
+		if t.Message != "" {
+			attrs = append(attrs, slog.String("tenant_rule", t.Message))
+		}
 	}
 	if r.why != "" {
 		attrs = append(attrs, slog.String("why", r.why))

@@ -169,9 +169,7 @@ func (s *Server) decide(c *call, price llm.Price) error {
 	*d = policy.Decision{Tier: noTier}
 	s.p.Policy.Decide(&c.facts, d)
 	if c.snap.PolicyHeader {
-		if c.member = d.AppendPolicy(c.member[:0]); len(c.member) > 0 {
-			c.ctx.Response.Header.SetBytesV("X-Weir-Policy", c.member)
-		}
+		c.namePolicy(d)
 	}
 	switch d.Verdict {
 	case policy.Deny:
