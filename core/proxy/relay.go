@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/tokens"
 	"github.com/weir-gateway/weir/core/upstream"
 )
 
@@ -30,9 +31,11 @@ type relay struct {
 	out      []byte // what goes to the client next: whole events
 	terminal []byte // the terminal event, withheld until the settlement is acknowledged
 	left     []byte // of out, for Read
-	total    llm.Tokens
+	running  tokens.Running
+	total    llm.Tokens // output as we count it
 	deltas   llm.Tokens // texts that came: at least so many tokens
 	granted  llm.Tokens // output that is held
+	denied   *refusal   // there is no more room: what came after is neither relayed nor owed
 	seen     bool       // the terminal event came
 	failed   bool       // the upstream sent an error event of its own
 	ended    bool       // nothing more goes to the client
@@ -132,29 +135,25 @@ func (r *relay) step() ([]byte, error) {
 	if err != nil {
 		return r.broke(err)
 	}
-	r.call.text = r.call.text[:0]
 	r.parser.Parse(raw, r.visit)
-	r.count()
+	r.report()
 	switch {
+	case r.denied != nil:
+		return r.stopWith(r.denied), nil
 	case r.failed:
 		r.ended = true
 		return append(r.out, r.terminal...), nil
 	case r.seen:
 		return r.complete(), nil
-	case r.total > r.granted:
-		return r.topUp(), nil
 	}
 	return r.out, nil
 }
 
-// event sorts one event: for the client, withheld, or not for this client.
+// event sorts one event: for the client, withheld, or not for this client. Each is counted for itself, so that neither
+// what is owed nor where a stream is cut depends on how its bytes were packed.
 func (r *relay) event(e *upstream.Event) {
-	if r.seen {
+	if r.seen || r.denied != nil || !r.covers(e.Deltas) {
 		return
-	}
-	for _, d := range e.Deltas {
-		r.call.text = append(r.call.text, d...)
-		r.deltas += llm.Tokens(min(len(d), 1))
 	}
 	r.failed = r.failed || e.Error
 	switch {
@@ -167,13 +166,24 @@ func (r *relay) event(e *upstream.Event) {
 	}
 }
 
-// count reports the progress of this step to the hold, so that any ending charges it.
-func (r *relay) count() {
-	if len(r.call.text) > 0 {
-		r.total += r.server.p.Counter.Escaped(r.call.enc, r.call.text)
-		r.res.Relayed(r.total)
+// covers counts an event's texts and tells whether the hold has room for them.
+func (r *relay) covers(deltas [][]byte) bool {
+	text := r.call.text[:0]
+	for _, d := range deltas {
+		text = append(text, d...)
+		r.deltas += llm.Tokens(min(len(d), 1))
 	}
-	if r.final {
+	if r.call.text = text; len(text) == 0 {
+		return true
+	}
+	r.total = r.running.Escaped(r.server.p.Counter, r.call.enc, text)
+	return r.total <= r.granted || r.topUp()
+}
+
+// report tells the hold the progress of this step, so that any ending charges it.
+func (r *relay) report() {
+	r.res.Relayed(r.owed())
+	if r.final || r.denied != nil {
 		return
 	}
 	if u, ok := r.parser.Usage(); ok {
@@ -182,11 +192,14 @@ func (r *relay) count() {
 	}
 }
 
+// owed is the output to charge for by our own count: never beyond the hold, which is the cap the upstream was sent.
+func (r *relay) owed() llm.Tokens { return min(r.total, r.granted) }
+
 // complete settles, and lets the terminal event go when the settlement is acknowledged.
 func (r *relay) complete() []byte {
 	u, ok := r.parser.Usage()
 	if !ok {
-		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.total}
+		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.owed()}
 	}
 	r.call.record.settled(r.res.Commit(u, ok), ok)
 	if err := r.server.acknowledged(r.call, r.call.record.seq); err != nil {
@@ -210,24 +223,27 @@ func (r *relay) broke(err error) ([]byte, error) {
 	return r.stop(e), nil
 }
 
-// topUp makes room for output beyond the hold, or ends the stream where there is none. An upstream that keeps to the cap
-// it was sent must not be cut because we count its text differently, so doubt is decided in its favour: each delta is at
-// least one token, and as long as those are within the hold, our count may be over it by a quarter.
-func (r *relay) topUp() []byte {
+// topUp makes room for output beyond the hold, or tells that there is none. An upstream that keeps to the cap it was sent
+// must not be cut because we count its text differently: each delta is at least one token, and as long as those are
+// within the hold, our count may be over it by a quarter, which is relayed but not owed.
+func (r *relay) topUp() bool {
 	more := r.total - r.granted + topUpTokens
 	denial, err := r.res.Extend(context.Background(), nil, more)
 	switch {
 	case err != nil:
-		return r.stop(asError(unavailable(err)))
+		refused := errorRefusal(asError(unavailable(err)), r.call.dialect, r.call.id, r.call.member[:0])
+		r.denied = &refused
+		return false
 	case denial == nil:
 		r.granted += more
-		return r.out
+		return true
 	case r.deltas <= r.granted && r.total <= r.granted+r.granted/4:
-		return r.out
+		return true
 	}
 	r.server.meter.denied(denial)
 	refused := denialRefusal(denial, r.call.snap.Currency, r.call.member[:0])
-	return r.stopWith(&refused)
+	r.denied = &refused
+	return false
 }
 
 // stop ends the stream with an error event behind what is already in out.

@@ -411,30 +411,6 @@ func TestS08AbortedStreamsStayApart(t *testing.T) {
 	r.idle()
 }
 
-// M07: the granted cap goes upstream; an upstream that ignores it is cut near the reserved amount.
-func TestM07StreamBeyondItsMoney(t *testing.T) {
-	funds := price.Hold(60, 100) // about 100 tokens of output
-	r := newRig(t, func(s *setup) { s.balance = funds })
-	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=10000").want(t, 200)
-	if ev := p.events(); ev[len(ev)-1] != "[DONE]" || len(ev) > 200 {
-		t.Errorf("%d events, the last is %s", len(ev), ev[len(ev)-1])
-	}
-	if left, _ := r.limits.Balance(idUser); left < 0 {
-		t.Errorf("the floor is passed by %d", -left)
-	}
-	q := newRig(t, func(s *setup) { s.balance = funds })
-	p = q.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=10000,nocap,pace=200us").want(t, 200)
-	ev := p.events()
-	if !strings.Contains(ev[len(ev)-1], "insufficient_quota") || len(ev) > 300 {
-		t.Errorf("%d events, the last is %s", len(ev), ev[len(ev)-1])
-	}
-	q.idle()
-	if left, _ := q.limits.Balance(idUser); left < -price.Output*40/1_000_000 {
-		t.Errorf("the floor is passed by %d", -left)
-	}
-	eventually(t, func() bool { return q.sim.Stats().Open == 0 }, "the upstream was not cut")
-}
-
 // The settlement is not acknowledged: the text arrives, the terminal event does not.
 func TestStreamSettlementUnacknowledged(t *testing.T) {
 	r := newRig(t)

@@ -1,0 +1,104 @@
+package proxy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/tokens"
+)
+
+// broke is the error code every stream ends with that has outgrown the money of its user.
+const broke = "insufficient_quota"
+
+// ends tells whether a stream came to its end, be it that of its cap.
+func ends(events []string, path string) bool {
+	last := events[len(events)-1]
+	return strings.Contains(last, terminal(path)) || strings.Contains(last, "response.incomplete")
+}
+
+// M07: no cap in the body, a balance for about 100 tokens: the granted cap goes upstream, and the stream ends well within it.
+func TestM07CapGoesUpstream(t *testing.T) {
+	for _, x := range streams() {
+		r := newRig(t, func(s *setup) { s.balance = price.Hold(60, 100) })
+		body := strings.NewReplacer(`,"max_tokens":50`, "", `,"max_output_tokens":50`, "").Replace(x.with(`,"stream":true`))
+		if strings.HasSuffix(x.path, "messages") {
+			body = x.with(`,"stream":true`) // the dialect insists on a cap
+		}
+		p := r.post(x.path, body, "x-sim", "out=10000").want(t, 200)
+		if ev := p.events(); !ends(ev, x.path) || len(ev) > 200 {
+			t.Errorf("%s: %d events, the last is %s", x.path, len(ev), ev[len(ev)-1])
+		}
+		r.idle()
+		if left, _ := r.limits.Balance(idUser); left < 0 {
+			t.Errorf("%s: the floor is passed by %d", x.path, -left)
+		}
+	}
+}
+
+// M07: an upstream that ignores the cap it was sent. The stream is cut where the hold ends, whatever the packets, and
+// what is charged never passes the floor.
+func TestM07UpstreamIgnoresItsCap(t *testing.T) {
+	for _, x := range streams() {
+		var cut []string
+		for _, packing := range []string{"pace=200us", "batch=7", "batch=10000"} {
+			r := newRig(t, func(s *setup) { s.balance = price.Hold(60, 100) })
+			p := r.post(x.path, x.with(`,"stream":true`), "x-sim", "nocap,out=2000,"+packing).want(t, 200)
+			ev := p.events()
+			if !strings.Contains(ev[len(ev)-1], broke) || strings.Contains(string(p.body), terminal(x.path)) {
+				t.Fatalf("%s %s: %d events, the last is %s", x.path, packing, len(ev), ev[len(ev)-1])
+			}
+			r.idle()
+			if left, held := r.limits.Balance(idUser); left < 0 || held != 0 || left > price.Output/10_000 {
+				t.Errorf("%s %s: %d left, %d held", x.path, packing, left, held)
+			}
+			if e := r.journal.last(t); e.Status != llm.StatusPartial || !e.Estimated || e.Usage.OutputTokens < 50 {
+				t.Errorf("%s %s: settled as %+v", x.path, packing, e)
+			}
+			if cut == nil {
+				cut = ev
+			}
+			if len(ev) != len(cut) {
+				t.Errorf("%s %s: %d events, with other packets %d", x.path, packing, len(ev), len(cut))
+			}
+			eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream was not cut")
+		}
+	}
+}
+
+// M07: one event that is larger than what is left passes nothing on and charges no more than the hold.
+func TestM07OneLargeEvent(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.balance = price.Hold(60, 100) })
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "nocap,big_event=100KB").want(t, 200)
+	if ev := p.events(); !strings.Contains(ev[len(ev)-1], broke) || len(p.body) > 10_000 {
+		t.Errorf("%d bytes, the last event is %s", len(p.body), ev[len(ev)-1])
+	}
+	r.idle()
+	if left, _ := r.limits.Balance(idUser); left < 0 {
+		t.Errorf("the floor is passed by %d", -left)
+	}
+}
+
+// An upstream that keeps its cap, but whose text we count as up to a quarter more, is not cut, and nobody pays for the
+// difference: here it takes each word for a token, and we take one word in seventeen for several.
+func TestDoubtIsNotCharged(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.balance = price.Hold(60, 100)
+		s.sim.Default.Text = "the sun was in the sky and the moon was at the sea and far from zyzzyvas"
+	})
+	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=10000,usage=none").want(t, 200)
+	ev := p.events()
+	if ev[len(ev)-1] != "[DONE]" {
+		t.Fatalf("cut: %s", ev[len(ev)-1])
+	}
+	r.idle()
+	e, words := r.journal.last(t), llm.Tokens(strings.Count(string(p.body), `"content":"`))
+	if left, _ := r.limits.Balance(idUser); left < 0 || e.Status != llm.StatusFinalized || e.Usage.OutputTokens > words {
+		t.Errorf("%d left, %d words, %+v", left, words, e)
+	}
+	counter, err := tokens.New(tokens.Options{})
+	must(t, err)
+	if n := counter.Text(counter.For("gpt-4o"), []byte(" the sun was in the sky and the moon was at the sea and far from zyzzyvas")) * words / 17; n <= e.Usage.OutputTokens {
+		t.Fatalf("the text counts as %d, within the hold of %d: nothing was in doubt", n, e.Usage.OutputTokens)
+	}
+}
