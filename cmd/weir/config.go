@@ -24,6 +24,9 @@ func (a *app) configCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			loaded, err := config.Load(path, a.env)
 			if err == nil {
+				err = proveDecisionLog(loaded)
+			}
+			if err == nil {
 				err = a.proveModule(c.Context(), loaded)
 			}
 			if asJSON {

@@ -131,40 +131,17 @@ func (g *gateway) openParts() error {
 }
 
 // decisionLog opens the file that the host's log goes to; nil when there is none.
-func (g *gateway) decisionLog() (func([]byte), error) {
-	path := g.cfg.Policies.DecisionLog.Path
-	if path == "" {
+func (g *gateway) decisionLog() (func([]byte) error, error) {
+	o := g.cfg.Policies.DecisionLog
+	if o.Path == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	f, err := policy.OpenLogFile(o.Path, int64(o.MaxMB)<<20)
 	if err != nil {
-		return nil, fmt.Errorf("policies.decision_log: %w", err)
+		return nil, fmt.Errorf("policies.decision_log.path: %w", err)
 	}
 	g.onClose(f.Close)
-	if err := endLine(f); err != nil {
-		return nil, fmt.Errorf("policies.decision_log: %w", err)
-	}
-	failed := false // of the host's one writing goroutine
-	return func(line []byte) {
-		if _, err := f.Write(line); err != nil && !failed {
-			failed = true
-			g.log.Error("the decision log is not written", "error", err)
-		}
-	}, nil
-}
-
-// endLine ends a last line that a dying process or a full disk has cut: what is appended begins its own.
-func endLine(f *os.File) error {
-	st, err := f.Stat()
-	if err != nil || st.Size() == 0 || !st.Mode().IsRegular() {
-		return err
-	}
-	last := []byte{0}
-	if _, err := f.ReadAt(last, st.Size()-1); err != nil || last[0] == '\n' {
-		return err
-	}
-	_, err = f.Write([]byte{'\n'})
-	return err
+	return f.Append, nil
 }
 
 // cacheDir is where compiled modules live: beside the data, where it is a folder.
@@ -295,6 +272,16 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
 		g.log.Warn("these settings change only with a restart: " + strings.Join(fixed, ", "))
 	}
 	g.cfg = cfg
+	return nil
+}
+
+// proveDecisionLog says what serve would, without leaving a file behind.
+func proveDecisionLog(cfg *config.Config) error {
+	if path := cfg.Policies.DecisionLog.Path; path != "" {
+		if err := policy.CheckLogFile(path); err != nil {
+			return fmt.Errorf("policies.decision_log.path: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -168,19 +168,26 @@ func TestCommandsSayWhatTheyWant(t *testing.T) {
 	}
 }
 
-// TestCheckIsAsStrictAsServe: what serve would refuse about the module, check refuses.
+// TestCheckIsAsStrictAsServe: what serve would refuse about the module and the decision log, check refuses.
 func TestCheckIsAsStrictAsServe(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.wasm")
 	write(t, broken, "not wasm")
-	for module, want := range map[string]string{"nowhere": "neither a .wasm file nor one of the shipped", broken: "broken.wasm", filepath.Join(dir, "none.wasm"): "none.wasm"} {
+	check := func(policies, want string) {
+		t.Helper()
 		file := filepath.Join(dir, "weir.yaml")
-		write(t, file, fmt.Sprintf("admin: {token: %s}\ndata: %q\npolicies: {module: %q}\n", testToken, filepath.Join(dir, "data"), module))
+		write(t, file, fmt.Sprintf("admin: {token: %s}\ndata: %q\npolicies: {%s}\n", testToken, filepath.Join(dir, "data"), policies))
 		_, stderr, code := weir(t, nil, "config", "check", "-c", file)
 		if code != exitFail || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("module %s: exit %d, %s", module, code, stderr)
+			t.Errorf("policies {%s}: exit %d, %s", policies, code, stderr)
 		}
 	}
+	for module, want := range map[string]string{"nowhere": "neither a .wasm file nor one of the shipped", broken: "broken.wasm", filepath.Join(dir, "none.wasm"): "none.wasm"} {
+		check(fmt.Sprintf("module: %q", module), want)
+	}
+	check("decision_log: {path: "+filepath.Join(dir, "no", "log")+"}", "policies.decision_log.path: "+filepath.Join(dir, "no", "log")+" cannot be written: there is no folder")
+	check("decision_log: {path: "+dir+"}", "is a directory")
+	check("decision_log: {path: log, max_mb: 0}", "max_mb")
 }
 
 // TestReloadKeepsGlobalLimitsOfTheAPI: what the admin API changed wins over a file that is read again.

@@ -92,6 +92,14 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 	if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "{\"torn\n{") {
 		t.Errorf("what was appended to a torn line did not begin a line of its own (%v)", err)
 	}
+	if err := os.Rename(log, log+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	p.status(own, hello)
+	eventually(t, "a log that was moved away is begun anew", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.HasPrefix(string(text), "{") && strings.HasSuffix(string(text), "}\n")
+	})
 }
 
 // TestAnswersSayWhichRuleFired: allowed answers, buffered and streamed, and denials name the rule of the operator's module

@@ -108,6 +108,7 @@ type Policies struct {
 type DecisionLog struct {
 	Path   string `yaml:"path"`   // NDJSON is appended; empty: no log
 	Sample int    `yaml:"sample"` // one request in so many
+	MaxMB  int    `yaml:"max_mb"` // of the file; before it is larger it becomes PATH.1
 }
 
 // Label maps one of the policy attributes 8-15.

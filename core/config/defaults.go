@@ -33,7 +33,7 @@ func Default() *Config {
 			Envelope: Envelope{Envelope: policy.Envelope{MaxMultiplier: 2_000, MaxBurst: 5_000, MaxCustomDims: 4, MinPrice: 1_000, MayDeny: true}},
 
 			TenantEnvelope: Envelope{Envelope: policy.Envelope{MaxMultiplier: 1_000, MaxBurst: 1_000, MaxCustomDims: 2}},
-			DecisionLog:    DecisionLog{Sample: 1_000},
+			DecisionLog:    DecisionLog{Sample: 1_000, MaxMB: 64},
 		},
 		Tokens: counting,
 		Log:    Log{Level: "info", Format: "text"},

@@ -241,6 +241,7 @@ func (c *Config) validatePolicies() error {
 	if err := first(among("policies.profile", p.Profile, "small", "large"),
 		among("policies.on_error", string(p.OnError), string(policy.OnErrorDefault), string(policy.OnErrorLastGood), string(policy.OnErrorDeny)),
 		within("policies.decision_log.sample", int64(p.DecisionLog.Sample), 1, 1<<30),
+		within("policies.decision_log.max_mb", int64(p.DecisionLog.MaxMB), 1, 1<<20),
 		p.Envelope.validate("policies.envelope", c.TierNames()),
 		p.TenantEnvelope.validate("policies.tenant_envelope", c.TierNames()),
 	); err != nil {

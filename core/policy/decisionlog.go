@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"sync/atomic"
 )
 
@@ -17,19 +18,21 @@ const (
 // one look at its entropy.
 type decisionLog struct {
 	every       uint64
-	sink        func([]byte)
+	sink        func([]byte) error
+	log         *slog.Logger
+	failing     bool // of the writing goroutine
 	queue       chan []byte
 	lines, lost atomic.Uint64
 }
 
-func newDecisionLog(o DecisionLog) *decisionLog {
+func newDecisionLog(o DecisionLog, log *slog.Logger) *decisionLog {
 	if o.Sink == nil {
 		return nil
 	}
 	if o.Sample <= 0 {
 		o.Sample = defaultSample
 	}
-	return &decisionLog{every: uint64(o.Sample), sink: o.Sink, queue: make(chan []byte, queuedLogged)}
+	return &decisionLog{every: uint64(o.Sample), sink: o.Sink, log: log, queue: make(chan []byte, queuedLogged)}
 }
 
 // sample is a module's own answer, kept before the envelope touches it.
@@ -97,21 +100,30 @@ func (l *decisionLog) write(life context.Context) {
 	for {
 		select {
 		case line := <-l.queue:
-			l.sink(line)
-			l.lines.Add(1)
+			l.keep(line)
 			continue
 		default:
 		}
 		select {
 		case line := <-l.queue:
-			l.sink(line)
-			l.lines.Add(1)
+			l.keep(line)
 		case <-life.Done():
 			if len(l.queue) == 0 {
 				return
 			}
 		}
 	}
+}
+
+// keep hands a line to the sink. Of failures in a row the first is logged, and all are counted.
+func (l *decisionLog) keep(line []byte) {
+	err := l.sink(line)
+	if err == nil {
+		l.lines.Add(1)
+	} else if l.lost.Add(1); !l.failing {
+		l.log.Error("the decision log is not written", "error", err)
+	}
+	l.failing = err != nil
 }
 
 func (l *decisionLog) counts() (written, dropped uint64) {

@@ -103,7 +103,7 @@ func NewHost(o Options) (*Host, error) {
 		wake: make(chan struct{}, 1), work: make(chan struct{}, 1), lines: make(chan line, queuedLines), events: make(chan Event, queuedEvents)}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.operator.cur.Store(&fork{})
-	h.decisions = newDecisionLog(o.DecisionLog)
+	h.decisions = newDecisionLog(o.DecisionLog, o.Log)
 	if err := h.SetEnvelopes(Envelopes{}); err != nil {
 		return nil, err
 	}

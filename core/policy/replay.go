@@ -27,8 +27,10 @@ type Logged struct {
 
 // DecisionLog asks for a sample of the decisions, a JSON line each, written off every request's path.
 type DecisionLog struct {
-	Sample int               // one request in so many, picked by its entropy; 0: 1000
-	Sink   func(line []byte) // gets one line with its end, of one goroutine; nil: no log. It must not keep line
+	Sample int // one request in so many, picked by its entropy; 0: 1000
+	// Sink gets one line with its end, of one goroutine; nil: no log. It must not keep line. What it fails to write is
+	// counted as dropped.
+	Sink func(line []byte) error
 }
 
 // maxLine bounds a line that is read; written ones are shorter.

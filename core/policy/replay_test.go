@@ -21,10 +21,11 @@ type logTo struct {
 }
 
 func (l *logTo) options() DecisionLog {
-	return DecisionLog{Sample: 1, Sink: func(line []byte) {
+	return DecisionLog{Sample: 1, Sink: func(line []byte) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.lines = append(l.lines, bytes.Clone(line))
+		return nil
 	}}
 }
 
@@ -239,13 +240,14 @@ func TestReplayAgainstAndDiff(t *testing.T) {
 func TestDecisionLogIsBounded(t *testing.T) {
 	hold, entered := make(chan struct{}), make(chan struct{}, 1)
 	n := 0
-	h := newHost(t, Options{DecisionLog: DecisionLog{Sample: 1, Sink: func([]byte) {
+	h := newHost(t, Options{DecisionLog: DecisionLog{Sample: 1, Sink: func([]byte) error {
 		select {
 		case entered <- struct{}{}:
 		default:
 		}
 		<-hold
 		n++
+		return nil
 	}}})
 	mustAdd(t, h, "m", guest(allow(5)).bytes())
 	mustActivate(t, h, Binding{Module: "m"}, wide())
@@ -266,7 +268,7 @@ func TestDecisionLogIsBounded(t *testing.T) {
 }
 
 func TestDecisionLogSamplesByEntropy(t *testing.T) {
-	l := newDecisionLog(DecisionLog{Sink: func([]byte) {}})
+	l := newDecisionLog(DecisionLog{Sink: func([]byte) error { return nil }}, nil)
 	n := 0
 	for i := range uint64(100_000) {
 		f := Facts{Entropy: i}
@@ -278,7 +280,7 @@ func TestDecisionLogSamplesByEntropy(t *testing.T) {
 		t.Errorf("%d of 100,000 requests are in the sample, want about 100", n)
 	}
 	f, d := sampleFacts(), new(Decision)
-	h := newHost(t, Options{DecisionLog: DecisionLog{Sink: func([]byte) {}}})
+	h := newHost(t, Options{DecisionLog: DecisionLog{Sink: func([]byte) error { return nil }}})
 	mustAdd(t, h, "m", guest(allow(5)).bytes())
 	mustActivate(t, h, Binding{Module: "m"}, wide())
 	for f.Entropy = 0; l.sample(f) != nil; f.Entropy++ {
