@@ -102,3 +102,16 @@ func TestDoubtIsNotCharged(t *testing.T) {
 		t.Fatalf("the text counts as %d, within the hold of %d: nothing was in doubt", n, e.Usage.OutputTokens)
 	}
 }
+
+// M07, not streamed: without usage, text beyond the cap that went upstream is not owed either.
+func TestM07WholeAnswerBeyondItsCap(t *testing.T) {
+	for _, x := range streams() {
+		r := newRig(t, func(s *setup) { s.balance = price.Hold(60, 100) })
+		r.post(x.path, x.body, "x-sim", "nocap,out=2000,usage=none").want(t, 200)
+		r.idle()
+		left, _ := r.limits.Balance(idUser)
+		if e := r.journal.last(t); left < 0 || e.Usage.OutputTokens != 50 || !e.Estimated {
+			t.Errorf("%s: %d left, %+v", x.path, left, e)
+		}
+	}
+}

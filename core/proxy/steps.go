@@ -292,7 +292,7 @@ func (s *Server) write(c *call, resp *upstream.Response, body []byte) {
 	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
 }
 
-// usageOf is the usage an answer reports, else the text it holds, counted.
+// usageOf is the usage an answer reports, else the text it holds, counted, but no more than the cap the upstream was sent.
 func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 	if c.endpoint() == llm.CountTokens {
 		return llm.Usage{}, true
@@ -309,6 +309,7 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 			u.OutputTokens += s.p.Counter.Escaped(c.enc, t.In(body))
 		}
 	}
+	u.OutputTokens = min(u.OutputTokens, c.request.Granted)
 	return u, false
 }
 
