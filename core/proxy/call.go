@@ -91,6 +91,7 @@ func (s *Server) release(c *call) {
 	for i := range c.claim.N {
 		c.claim.Dims[i].ID.Name = ""
 	}
+	c.claim.N = 0
 	c.member, c.text = kept(c.member), kept(c.text)
 	c.attempts.reset()
 	c.relay.reset()

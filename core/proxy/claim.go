@@ -178,6 +178,19 @@ func (c *call) addOwners() {
 	}
 }
 
+// meets tells whether every request of the key meets a dimension of a kind, as far as that is known before a policy has
+// decided.
+func (c *call) meets(k limit.Kind) bool {
+	user, org := &c.caller.User, &c.caller.Org
+	switch {
+	case k == limit.Model && c.model == nil:
+		return false
+	case k == limit.User && (user.QPSLimit != 0 || user.TPMLimit != 0), k == limit.Org && (org.QPSLimit != 0 || org.TPMLimit != 0):
+		return true
+	}
+	return slices.Contains(c.snap.Dimensions, k)
+}
+
 // tests tells whether a dimension of a kind is in the claim and can refuse.
 func (c *call) tests(k limit.Kind) bool {
 	return slices.ContainsFunc(c.claim.Dims[:c.claim.N], func(d limit.Dim) bool { return d.ID.Kind == k && !d.CountOnly && !d.Shadow })

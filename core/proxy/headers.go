@@ -93,10 +93,17 @@ func (r *rates) of(d *limit.Denial) {
 	}
 }
 
-// inUse derives rates from a dimension's present use, for answers that never got as far as a reservation.
+// inUse takes in a dimension's present use, for answers that never got as far as a reservation.
 func (r *rates) inUse(l limit.Limits, u limit.Use) {
-	r.requests = rateOf(l.QPS, u.QPS, qpsWindowMS)
-	r.tokens = rateOf(l.TPM, u.TPM, tpmWindowMS)
+	r.requests = tighter(r.requests, rateOf(l.QPS, u.QPS, qpsWindowMS))
+	r.tokens = tighter(r.tokens, rateOf(l.TPM, u.TPM, tpmWindowMS))
+}
+
+func tighter(a, b limit.Rate) limit.Rate {
+	if !a.OK || b.OK && b.Remaining < a.Remaining {
+		return b
+	}
+	return a
 }
 
 func rateOf(lim, used, windowMS int64) limit.Rate {

@@ -51,11 +51,11 @@ func (s *Server) fail(c *call, err error) {
 // deny answers with the limiter's no.
 func (s *Server) deny(c *call, d *limit.Denial) error {
 	s.meter.denied(d)
-	c.rates.of(d)
-	r := denialRefusal(d, c.snap.Currency, c.member[:0])
 	if c.rates == (rates{}) {
 		s.ownRates(c)
 	}
+	c.rates.of(d)
+	r := denialRefusal(d, c.snap.Currency, c.member[:0])
 	s.refuse(c, &r)
 	return nil
 }
@@ -74,11 +74,31 @@ func (s *Server) refuse(c *call, r *refusal) {
 	c.record.status, c.record.why = r.status, r.message
 }
 
-// ownRates reads how the key itself stands, for answers that never met the limiter.
+// ownRates reads how a key stands where no reservation says so: by the dimensions of its claim, or, before there is one,
+// by those that every request of the key meets.
 func (s *Server) ownRates(c *call) {
-	use, err := s.p.Limiter.Inspect(context.Background(), limit.ID{Kind: limit.Key, Scope: c.caller.Key.ID})
-	if err == nil {
-		c.rates.inUse(c.snap.keyLimits(&c.caller.Key, c.tier), use)
+	for i := range c.claim.N {
+		if d := &c.claim.Dims[i]; !d.CountOnly && !d.Shadow {
+			s.inUse(c, d.ID, d.Effective)
+		}
+	}
+	if c.claim.N > 0 {
+		return
+	}
+	for _, k := range [...]limit.Kind{limit.Key, limit.User, limit.Org, limit.Model, limit.Global} {
+		if c.meets(k) {
+			id, _ := c.identify(k, "")
+			s.inUse(c, id, c.snap.configured(k, c.caller, c.model, c.tier))
+		}
+	}
+}
+
+func (s *Server) inUse(c *call, id limit.ID, l limit.Limits) {
+	if l.QPS <= 0 && l.TPM <= 0 {
+		return
+	}
+	if use, err := s.p.Limiter.Inspect(context.Background(), id); err == nil {
+		c.rates.inUse(l, use)
 	}
 }
 
@@ -128,6 +148,9 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	c.route, _ = lookup(ctx.Request.Header.RequestURI())
 	c.dialect = dialectOf(ctx, c.route)
 	s.greet(c)
+	if h := ctx.Request.Header.RawHeaders(); len(h) > 0 && hygiene(h) == nil { // a body that broke off takes the head with it
+		s.recognise(c)
+	}
 	e, linger := readError(err, s.o)
 	if c.conn != nil {
 		c.conn.linger.Store(linger)

@@ -30,14 +30,13 @@ func (s *Server) dispatch(c *call) error {
 	}
 	switch {
 	case r == routeNone:
+		s.recognise(c)
 		return noRoute("no route %.128q", h.RequestURI())
 	case !r.allows(h):
+		s.recognise(c)
 		return noRoute("no route %s %s; it takes %s", h.Method(), c.ctx.Path(), r.allow())
 	}
 	if _, ok := r.endpoint(); ok {
-		if err := bodyHeaders(h); err != nil {
-			return err
-		}
 		c.body = c.ctx.Request.Body()
 		return s.walk(c)
 	}
@@ -62,8 +61,24 @@ func (s *Server) resolve(c *call) (*auth.Caller, error) {
 	if err != nil {
 		return nil, s.failedAuth(c, err)
 	}
-	c.caller, c.tier = caller, c.snap.tier(caller.Key.Tier)
+	c.know(caller)
 	return caller, nil
+}
+
+func (c *call) know(caller *auth.Caller) {
+	c.caller, c.tier = caller, c.snap.tier(caller.Key.Tier)
+}
+
+// recognise finds out whose the key is where an answer needs none: then it can say how the key stands. A bad one is not
+// complained about.
+func (s *Server) recognise(c *call) {
+	token, bad := credential(&c.ctx.Request.Header)
+	if bad != nil {
+		return
+	}
+	if caller, err := s.p.Directory.Resolve(token); err == nil {
+		c.know(caller)
+	}
 }
 
 // maxAuthFailures per minute and client address are answered as what they are; beyond, the address is told to wait.
@@ -85,6 +100,9 @@ func (s *Server) failedAuth(c *call, err error) error {
 
 // scan reads the body's head. A stream is sent in chunks, which HTTP/1.0 does not have.
 func (c *call) scan() error {
+	if err := bodyHeaders(&c.ctx.Request.Header); err != nil {
+		return err
+	}
 	if err := llm.ScanHead(c.endpoint(), c.body, &c.head); err != nil {
 		return err
 	}

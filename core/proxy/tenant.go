@@ -47,6 +47,7 @@ func (s *Server) tenant(c *call, who *auth.Caller) error {
 	out := &c.ctx.Response
 	out.SetStatusCode(fasthttp.StatusOK)
 	out.Header.SetContentType("application/json")
+	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
 	out.SetBody(answer)
 	c.record.status = fasthttp.StatusOK
 	return nil
