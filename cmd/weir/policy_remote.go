@@ -80,12 +80,50 @@ func (a *app) policyPush() *cobra.Command {
 }
 
 func (a *app) policyList() *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List modules and which one is active", Args: exactly()}
+	c := &cobra.Command{Use: "list", Short: "List modules, which one is active, and what decides for orgs", Args: exactly()}
 	r := a.remoteFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return r.call(c.Context(), "GET", "/admin/policies", nil, "name", "version", "stage", "active", "profile", "size", "versions")
+		err := r.call(c.Context(), "GET", "/admin/policies", nil, "name", "version", "stage", "active", "profile", "size", "versions", "orgs")
+		if err != nil || r.json {
+			return err
+		}
+		return a.listOrgs(c.Context(), r)
 	}
 	return c
+}
+
+// listOrgs prints the bindings of the first orgs that have any.
+func (a *app) listOrgs(ctx context.Context, r *remote) error {
+	answer, err := r.do(ctx, "GET", "/admin/bindings?limit=20", nil, "")
+	if err != nil {
+		return err
+	}
+	page, err := bindingsIn(answer)
+	if err != nil {
+		return err
+	}
+	for i := range page.Data {
+		if b := &page.Data[i]; b.Owner != policy.Operator.String() && (b.Module != "" || b.Candidate != nil) {
+			fmt.Fprint(a.out, b)
+		}
+	}
+	if page.NextCursor != "" {
+		fmt.Fprintln(a.out, "more: weir policy bindings")
+	}
+	return nil
+}
+
+// bindings is a page of them, as the API gives it.
+type bindings struct {
+	Data       []binding `json:"data"`
+	NextCursor string    `json:"nextCursor"`
+}
+
+func bindingsIn(answer []byte) (page bindings, err error) {
+	if err = json.Unmarshal(answer, &page); err != nil {
+		err = fmt.Errorf("the gateway answered %.80q: %w", answer, err)
+	}
+	return page, err
 }
 
 func (a *app) policyVersions() *cobra.Command {
@@ -283,12 +321,9 @@ func (a *app) policyBindings() *cobra.Command {
 		if err != nil || r.json {
 			return orPrint(r, answer, err)
 		}
-		var page struct {
-			Data       []binding `json:"data"`
-			NextCursor string    `json:"nextCursor"`
-		}
-		if err := json.Unmarshal(answer, &page); err != nil {
-			return r.print(answer, nil)
+		page, err := bindingsIn(answer)
+		if err != nil {
+			return err
 		}
 		for i := range page.Data {
 			fmt.Fprint(a.out, &page.Data[i])
@@ -307,13 +342,38 @@ type binding struct {
 	Module    string         `json:"module"`
 	Version   string         `json:"version"`
 	OnError   policy.OnError `json:"onError"`
-	Candidate *struct {
-		Module  string       `json:"module"`
-		Version string       `json:"version"`
-		Stage   policy.Stage `json:"stage"`
-		Percent int          `json:"percent"`
-	} `json:"candidate"`
-	Problem string `json:"problem"`
+	Candidate *onTrial       `json:"candidate"`
+	Problem   string         `json:"problem"`
+
+	EndedTrial *onTrial `json:"endedTrial"`
+}
+
+// onTrial is a candidate, as the API gives it.
+type onTrial struct {
+	Module  string       `json:"module"`
+	Version string       `json:"version"`
+	Stage   policy.Stage `json:"stage"`
+	Percent int          `json:"percent"`
+}
+
+func (t *onTrial) String() string {
+	text := fmt.Sprintf("%s: %s@%s", t.Stage, t.Module, t.Version)
+	if t.Percent > 0 {
+		text += fmt.Sprintf(" decides for %d %% of the keys", t.Percent)
+	}
+	return text
+}
+
+// ended says on a line of its own that a change has ended the trial; nothing for nil.
+func (t *onTrial) ended() string {
+	if t == nil {
+		return ""
+	}
+	at := ""
+	if t.Percent > 0 {
+		at = fmt.Sprintf(" at %d %%", t.Percent)
+	}
+	return fmt.Sprintf("\n  this ended the trial of %s@%s (%s%s)", t.Module, t.Version, t.Stage, at)
 }
 
 // String is a line for what is in force, one for what is on trial, and one for what is wrong.
@@ -326,16 +386,12 @@ func (b *binding) String() string {
 		}
 	}
 	if c := b.Candidate; c != nil {
-		text += fmt.Sprintf("\n  %s: %s@%s", c.Stage, c.Module, c.Version)
-		if c.Percent > 0 {
-			text += fmt.Sprintf(" decides for %d %% of the keys", c.Percent)
-		}
-		text += fmt.Sprintf("; see weir policy report %s", c.Module)
+		text += fmt.Sprintf("\n  %s; see weir policy report %s", c, c.Module)
 	}
 	if b.Problem != "" {
 		text += "\n  problem: " + b.Problem
 	}
-	return text + "\n"
+	return text + b.EndedTrial.ended() + "\n"
 }
 
 // rebind makes a change of what decides and shows what came of it.

@@ -50,7 +50,8 @@ func TestPolicyRemoteAsks(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"push " + file, "POST /admin/policies?name=mine&profile=small " + size},
 		{"push " + file + " --name other --profile large", "POST /admin/policies?name=other&profile=large " + size},
-		{"list", "GET /admin/policies"},
+		{"list --json", "GET /admin/policies"},
+		{"list", "GET /admin/bindings?limit=20"}, // after the policies
 		{"bindings", "GET /admin/bindings"},
 		{"bindings --limit 5 --cursor abc", "GET /admin/bindings?cursor=abc&limit=5"},
 		{"versions a%2fb", "GET /admin/policies/a%252fb/versions"},
@@ -91,9 +92,13 @@ func TestPolicyRemoteShows(t *testing.T) {
 	}{
 		{"push " + file, row, []string{"mine@0123456789ab is stored", "weir policy shadow mine"}},
 		{"list", `{"data":[` + row + `]}`, []string{"NAME", "mine", "0123456789ab", "active"}},
+		{"list", `{"data":[{"name":"mine","orgs":2,"owner":"org:7","module":"mine","version":"0123456789ab","onError":"default"},{"owner":"org:8"}],"nextCursor":"abc"}`,
+			[]string{"ORGS", "org:7: mine@0123456789ab decides\nmore: weir policy bindings\n"}},
 		{"versions mine", `{"data":[` + row + `]}`, []string{"UPLOADEDAT", `{"a":1}`, "2026-11-30"}},
 		{"bindings", `{"data":[` + row + `],"nextCursor":"abc"}`, []string{"operator: mine@0123456789ab decides, on error deny\n", "more: --cursor abc"}},
 		{"activate mine", row, []string{"operator: mine@0123456789ab decides"}},
+		{"activate mine", `{"owner":"operator","module":"mine","version":"0123456789ab","onError":"default","endedTrial":{"module":"mine","version":"abcdef012345","stage":"canary","percent":10}}`,
+			[]string{"operator: mine@0123456789ab decides\n  this ended the trial of mine@abcdef012345 (canary at 10 %)\n"}},
 		{"shadow mine --json", row, []string{`"version": "0123456789ab"`}},
 		{"canary mine --percent 10", `{"owner":"org:7","module":null,"version":null,"onError":null,"problem":"its module is gone",
 			"candidate":{"module":"mine","version":"abcdef012345","stage":"canary","percent":10}}`,

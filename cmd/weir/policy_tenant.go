@@ -14,7 +14,7 @@ import (
 func (a *app) tenantCommand() *cobra.Command {
 	c := group("tenant", "See, change and try the rules of an org")
 	rules := group("rules", "The table of rules of an org")
-	rules.AddCommand(a.rulesGet(), a.rulesSet(), a.rulesTry())
+	rules.AddCommand(a.rulesGet(), a.rulesSet(), a.rulesTry(), a.rulesTrial(), a.rulesReport(), a.rulesRollback())
 	c.AddCommand(rules, a.tenantUsage())
 	return c
 }
@@ -42,6 +42,9 @@ type tenantState struct {
 	Version string          `json:"version"`
 	Params  json.RawMessage `json:"params"`
 	Problem string          `json:"problem"`
+
+	Candidate  *onTrial `json:"candidate"`
+	EndedTrial *onTrial `json:"endedTrial"`
 }
 
 func (s *tenantState) String() string {
@@ -52,7 +55,101 @@ func (s *tenantState) String() string {
 	if s.Problem != "" {
 		text += "; " + s.Problem
 	}
-	return text
+	if s.Candidate != nil {
+		text += fmt.Sprintf("\n  %s; see weir tenant rules report --org %d", s.Candidate, s.OrgID)
+	}
+	return text + s.EndedTrial.ended()
+}
+
+// printState shows an org's rules after a change.
+func (a *app) printState(r *remote, answer []byte) error {
+	var state tenantState
+	if err := json.Unmarshal(answer, &state); err != nil {
+		return r.print(answer, nil)
+	}
+	fmt.Fprintln(a.out, &state)
+	return nil
+}
+
+// postRules sends a change of an org's rules.
+func (a *app) postRules(c *cobra.Command, r *remote, path string, body map[string]any) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	answer, err := r.do(c.Context(), "POST", path, raw, "application/json")
+	if err != nil || r.json {
+		return orPrint(r, answer, err)
+	}
+	return a.printState(r, answer)
+}
+
+func (a *app) rulesTrial() *cobra.Command {
+	var org, file string
+	var percent int
+	c := &cobra.Command{Use: "trial --org N [-f rules.json] [--percent N]", Short: "Let a table of rules decide beside the one in force, or for some of a hundred keys", Args: exactly()}
+	r := a.remoteFlags(c)
+	orgFlag(c, &org)
+	c.Flags().StringVarP(&file, "file", "f", "", "rules: a JSON `file`, - or a JSON object (default: those on trial)")
+	c.Flags().IntVar(&percent, "percent", 0, "of a hundred keys, 1 to 100 (default: none, without effect)")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path, err := tenantPath(org, "rules/trial")
+		if err != nil {
+			return err
+		}
+		table, err := a.object("-f", file)
+		if err != nil {
+			return err
+		}
+		body := map[string]any{}
+		if table != nil {
+			body["params"] = json.RawMessage(table)
+		}
+		if c.Flags().Changed("percent") {
+			body["percent"] = percent
+		}
+		return a.postRules(c, r, path, body)
+	}
+	return c
+}
+
+func (a *app) rulesReport() *cobra.Command {
+	var org string
+	c := &cobra.Command{Use: "report --org N", Short: "What the rules on trial would change, or change", Args: exactly()}
+	r := a.remoteFlags(c)
+	orgFlag(c, &org)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path, err := tenantPath(org, "rules/trial")
+		if err != nil {
+			return err
+		}
+		answer, err := r.do(c.Context(), "GET", path, nil, "")
+		if err != nil || r.json {
+			return orPrint(r, answer, err)
+		}
+		return a.printReported(r, answer)
+	}
+	return c
+}
+
+func (a *app) rulesRollback() *cobra.Command {
+	var org, version string
+	c := &cobra.Command{Use: "rollback --org N", Short: "End a trial of rules, or put those before in force again", Args: exactly()}
+	r := a.remoteFlags(c)
+	orgFlag(c, &org)
+	c.Flags().StringVar(&version, "version", "", "go to this version of the rules")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		path, err := tenantPath(org, "rules/rollback")
+		if err != nil {
+			return err
+		}
+		body := map[string]any{}
+		if version != "" {
+			body["version"] = version
+		}
+		return a.postRules(c, r, path, body)
+	}
+	return c
 }
 
 func (a *app) rulesGet() *cobra.Command {
@@ -104,12 +201,7 @@ func (a *app) rulesSet() *cobra.Command {
 		if err != nil || r.json {
 			return orPrint(r, answer, err)
 		}
-		var state tenantState
-		if err := json.Unmarshal(answer, &state); err != nil {
-			return r.print(answer, nil)
-		}
-		fmt.Fprintln(a.out, &state)
-		return nil
+		return a.printState(r, answer)
 	}
 	return c
 }

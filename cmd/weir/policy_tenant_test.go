@@ -42,6 +42,28 @@ func TestTenantRulesGetAndSet(t *testing.T) {
 	}
 }
 
+func TestTenantRulesTrialAndRollback(t *testing.T) {
+	g, env := stubAdmin(t)
+	const trial = `{"module":"rules","version":"abcdef012345.01","stage":"canary","percent":10}`
+	g.answer = strings.Replace(tenantRules, `"candidate":null`, `"candidate":`+trial, 1)
+	stdout, _, err := tenant(t, env, "trial", "--org", "7", "-f", `{"rules":[]}`, "--percent", "10")
+	if err != nil || g.asked != `POST /admin/tenants/7/rules/trial {"params":{"rules":[]},"percent":10}` || !strings.Contains(stdout, "canary: rules@abcdef012345.01 decides for 10 % of the keys; see weir tenant rules report --org 7") {
+		t.Errorf("trial asks %s and says %s, %v", g.asked, stdout, err)
+	}
+	if _, _, err = tenant(t, env, "trial", "--org", "7"); err != nil || g.asked != `POST /admin/tenants/7/rules/trial {}` {
+		t.Errorf("trial of nothing new asks %s, %v", g.asked, err)
+	}
+	g.answer = strings.Replace(tenantRules, `"candidate":null`, `"endedTrial":`+trial, 1)
+	stdout, _, err = tenant(t, env, "rollback", "--org", "7", "--version", "0123456789ab.01234567")
+	if err != nil || g.asked != `POST /admin/tenants/7/rules/rollback {"version":"0123456789ab.01234567"}` || !strings.Contains(stdout, "this ended the trial of rules@abcdef012345.01 (canary at 10 %)") {
+		t.Errorf("rollback asks %s and says %s, %v", g.asked, stdout, err)
+	}
+	g.answer = `{"active":"rules@1","candidate":"rules@2","compared":4,"wouldChange":1,"running":true}`
+	if stdout, _, err = tenant(t, env, "report", "--org", "7"); err != nil || g.asked != "GET /admin/tenants/7/rules/trial" || !strings.Contains(stdout, "4 decisions compared, 1 would change") {
+		t.Errorf("report asks %s and says %s, %v", g.asked, stdout, err)
+	}
+}
+
 // squeezed is what was asked, its JSON without spaces.
 func squeezed(asked string) string {
 	head, body, _ := strings.Cut(asked, "{")

@@ -98,7 +98,7 @@ func TestReadmePolicy(t *testing.T) {
 func TestReadmeTenant(t *testing.T) {
 	env := demo(t)
 	out := shell(t, t.TempDir(), readme(t, "tenant")[0], env)
-	for _, want := range []string{"200", "short answers", `"output_tokens_cap":64`} {
+	for _, want := range []string{"short answers", `"output_tokens_cap":64`, `"wouldChange":1`, `"stage":"shadow"`, `"percent":10`, `"endedTrial":{`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the tenant's block does not show %q:\n%s", want, out)
 		}

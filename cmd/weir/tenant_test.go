@@ -134,6 +134,51 @@ func TestAnswersSayWhichRuleFired(t *testing.T) {
 	}
 }
 
+// TestTenantTriesAndUndoesItsRules: a tenant shadows a table on its live traffic, reads what would change, has it decide
+// for all keys, puts it in force, and goes back to the table before, all through the client listener.
+func TestTenantTriesAndUndoesItsRules(t *testing.T) {
+	p := serve(t, "policies: {module: default}\n")
+	own := p.key("--scopes", "tenant")
+	call := func(status int, method, path, body string, has ...string) {
+		t.Helper()
+		got, a := tenantCall(t, p.env, own, method, "/v1/tenant/rules"+path, body)
+		text := fmt.Sprint(a)
+		for _, want := range has {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s %s %s lacks %q: %s", method, path, body, want, text)
+			}
+		}
+		if got != status {
+			t.Fatalf("%s %s %s: %d %v, want %d", method, path, body, got, a, status)
+		}
+	}
+	answers := func(status int) {
+		t.Helper()
+		if got := p.status(own, hello); got != status {
+			t.Errorf("a request gets %d, want %d", got, status)
+		}
+	}
+	closed := `{"rules":[{"name":"closed","then":{"deny":{}}}]}`
+	call(409, "POST", "/rollback", "", "no earlier rules", "leaves no rule in force")
+	call(404, "GET", "/trial", "", "starts a trial")
+	call(400, "POST", "/trial", "{}", "expected the rules to try")
+	call(200, "PUT", "", `{"rules":[{"name":"short","then":{"output_tokens_cap":64}}]}`, "previous:<nil>")
+	call(409, "POST", "/trial", `{"params":{"rules":[{"name":"short","then":{"output_tokens_cap":64}}]}}`, "in force already")
+	call(400, "POST", "/trial", `{"params":{"rules":[{"when":{"modle":1},"then":{}}]}}`, "params")
+	call(200, "POST", "/trial", `{"params":`+closed+`}`, "stage:shadow")
+	answers(200)
+	call(200, "GET", "/trial", "", "compared:1", "wouldChange:1", "message:closed", "running:true")
+	call(200, "POST", "/trial", `{"percent":100}`, "stage:canary", "percent:100")
+	answers(403)
+	call(200, "POST", "/rollback", "", "candidate:<nil>", "name:short", "endedTrial:map[module:rules percent:100 stage:canary")
+	answers(200)
+	call(200, "POST", "/trial", `{"params":`+closed+`,"percent":100}`)
+	call(200, "PUT", "", closed, "name:closed", "candidate:<nil>", "endedTrial:<nil>")
+	answers(403)
+	call(200, "POST", "/rollback", "", "name:short", "previous:<nil>")
+	answers(200)
+}
+
 // tear leaves half a line at the end of a log, as a process that dies in the middle of a write.
 func tear(t *testing.T, log string) {
 	t.Helper()

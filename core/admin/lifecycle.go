@@ -20,6 +20,15 @@ type move struct {
 	actor string       // empty: "admin"
 }
 
+// ended is the trial that a change ends and that it does not activate; nil: it ends none. Nobody is to find out later.
+func (m *move) ended(to bindingDoc) any {
+	was := m.was.Candidate
+	if was == nil || same(was, to.Candidate) || same(was, to.Current) {
+		return nil
+	}
+	return object{{"module", was.Module}, {"version", was.version()}, {"stage", m.was.Stage}, {"percent", m.was.Percent}}
+}
+
 // ownerText reads an owner: the operator, or an org that exists.
 func (a *API) ownerText(s string, to *policy.Owner) error {
 	owner, err := policy.ParseOwner(s)
@@ -250,7 +259,7 @@ func (d bindingDoc) rolledBack(name, version string, owner policy.Owner) (bindin
 		return d.withdrawn(), nil
 	}
 	if !d.serves(name) {
-		return d, llm.Errorf(llm.KindConflict, "policy %q is not active for %s; activate it instead", name, owner)
+		return d, d.nothingToUndo(name, owner)
 	}
 	for i, b := range slices.Backward(d.History) {
 		if b.Module == name && !b.equal(*d.Current) {
@@ -262,6 +271,20 @@ func (d bindingDoc) rolledBack(name, version string, owner policy.Owner) (bindin
 	}
 	return d, llm.Errorf(llm.KindConflict, "policy %q has no earlier version that was active for %s; DELETE /admin/bindings?owner=%s lets no module decide",
 		name, owner, owner)
+}
+
+// nothingToUndo says what became of a policy that does not decide, and how it would again.
+func (d bindingDoc) nothingToUndo(name string, owner policy.Owner) error {
+	decides := "no module decides"
+	if d.Current != nil {
+		decides = d.Current.Module + "@" + d.Current.version() + " decides"
+	}
+	all := d.all(name)
+	if len(all) == 0 {
+		return llm.Errorf(llm.KindConflict, "policy %q is not active for %s and never was on trial: %s, and there is nothing to roll back", name, owner, decides)
+	}
+	return llm.Errorf(llm.KindConflict, "policy %q is not active for %s any more, it was withdrawn or replaced: %s, and nothing is left to roll back; shadow tries version %s again",
+		name, owner, decides, all[0].version())
 }
 
 // rolledBackTo goes to a kept version, named whole or by the beginning of its hash.

@@ -108,6 +108,9 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/admin/tenants/{id}/rules", do: a.getRules},
 		{method: "PUT", path: "/admin/tenants/{id}/rules", do: a.putRules},
 		{method: "POST", path: "/admin/tenants/{id}/rules/dry-run", do: a.dryRun},
+		{method: "POST", path: "/admin/tenants/{id}/rules/rollback", do: a.postRollback},
+		{method: "GET", path: "/admin/tenants/{id}/rules/trial", do: a.getTrial},
+		{method: "POST", path: "/admin/tenants/{id}/rules/trial", do: a.postTrial},
 		{method: "GET", path: "/admin/tenants/{id}/usage", do: a.tenantUsage},
 
 		{method: "GET", path: "/admin/usage", raw: a.usage},

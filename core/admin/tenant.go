@@ -198,7 +198,11 @@ func (a *API) rulesView(t *tenant) object {
 	if x := t.doc.Candidate; x != nil {
 		v[5].value = object{{"module", x.Module}, {"version", x.version()}, {"params", x.Params}, {"stage", t.doc.Stage}, {"percent", t.doc.Percent}}
 	}
-	return append(v, object{{"problem", orNull(a.rules.Load().ailing[t.owner])}, {"envelope", a.envelopeView()}, {"schema", t.schema}}...)
+	var previous any
+	if i := t.before(); i >= 0 {
+		previous = t.doc.History[i].version()
+	}
+	return append(v, object{{"previous", previous}, {"problem", orNull(a.rules.Load().ailing[t.owner])}, {"envelope", a.envelopeView()}, {"schema", t.schema}}...)
 }
 
 // envelopeView is what an org's module may loosen, over what the operator's has left it.
@@ -224,6 +228,15 @@ func (a *API) setRules(ctx context.Context, org uint64, actor string, body []byt
 	if err := a.proveRules(ctx, org, params); err != nil {
 		return answer{}, err
 	}
+	return a.changeRules(ctx, org, actor, "tenant.rules", func(t *tenant) (bindingDoc, error) {
+		next := t.now
+		next.Params = params
+		return t.doc.activated(&next), nil
+	})
+}
+
+// changeRules puts in force what change makes of an org's bindings, and gives the rules then.
+func (a *API) changeRules(ctx context.Context, org uint64, actor, action string, change func(*tenant) (bindingDoc, error)) (answer, error) {
 	done, err := a.take(ctx)
 	if err != nil {
 		return answer{}, err
@@ -234,8 +247,11 @@ func (a *API) setRules(ctx context.Context, org uint64, actor string, body []byt
 	if err != nil {
 		return answer{}, err
 	}
-	m := &move{owner: t.owner, rules: a.rules.Load(), was: t.doc, next: t.now, actor: actor}
-	m.next.Params = params
+	to, err := change(t)
+	if err != nil {
+		return answer{}, err
+	}
+	m := &move{owner: t.owner, rules: a.rules.Load(), was: t.doc, actor: actor}
 	stored, _ := m.rules.policy(t.now.Module)
 	p, docs, _, err := a.shipped(ctx, stored)
 	if err != nil {
@@ -244,12 +260,13 @@ func (a *API) setRules(ctx context.Context, org uint64, actor string, body []byt
 	if m.docs = docs; docs != nil {
 		m.rules = m.rules.with(p)
 	}
-	to := m.was.activated(&m.next)
-	if _, err := a.shift(ctx, nil, m, to, "tenant.rules"); err != nil {
+	if _, err := a.shift(ctx, nil, m, to, action); err != nil {
 		return answer{}, err
 	}
-	t.doc, t.now = to, m.next
-	return ok(a.rulesView(t)), nil
+	if t.doc = to; to.Current != nil {
+		t.now = *to.Current
+	}
+	return ok(append(a.rulesView(t), member{"endedTrial", m.ended(to)})), nil
 }
 
 // rulesIn reads a body that is the rules.

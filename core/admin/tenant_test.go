@@ -275,3 +275,38 @@ func TestScopesOfKeys(t *testing.T) {
 	}
 	f.ok("PATCH", "/admin/keys/1", j{"scopes": []string{}}).has(t, "scopes", "[]")
 }
+
+// A tenant undoes its own rules, never what the operator chose for it, and is told when a trial ends by the way.
+func TestTenantUndoesOnlyItsOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.account()
+	const rollback, trial = "/admin/tenants/1/rules/rollback", "/admin/tenants/1/rules/trial"
+	f.ok("PUT", "/admin/tenants/1/rules", table("a", j{"qps_permille": 900}))
+	a := f.ok("GET", "/admin/tenants/1/rules", nil).at("version").(string)
+	f.ok("PUT", "/admin/tenants/1/rules", table("b", j{"qps_permille": 800})).has(t, "previous", a)
+	f.ok("POST", rollback, j{"version": a}).has(t, "version", a)
+	f.refused(409, "POST", rollback, j{"version": a}, "in force already")
+	f.refused(400, "POST", rollback, j{"version": "nowhere"}, "no rules of version")
+	back := f.ok("POST", rollback, nil)
+	back.has(t, "params.rules.0.name", "b")
+
+	f.ok("POST", trial, j{"params": table("c", j{"qps_permille": 700}), "percent": 10})
+	f.ok("PUT", "/admin/tenants/1/rules", table("d", j{"qps_permille": 600})).has(t, "candidate", nil, "endedTrial.percent", 10, "previous", back.at("version"))
+	f.ok("GET", "/admin/audit?limit=2", nil).has(t, "data.0.action", "tenant.rules", "data.1.action", "tenant.canary")
+
+	f.ok("PUT", "/admin/bindings", j{"owner": "org:1", "module": "rules", "onError": "deny"})
+	f.ok("GET", "/admin/tenants/1/rules", nil).has(t, "params.rules.0.name", "d", "previous", nil)
+	f.refused(409, "POST", rollback, nil, "no earlier rules of module \"rules\" are kept")
+	f.refused(400, "POST", rollback, j{"version": a}, "no rules of version")
+
+	f.ok("POST", "/admin/policies?name=mine", module(t, "burst"))
+	f.ok("POST", "/admin/policies/mine/shadow", j{"owner": "org:1"})
+	f.refused(409, "POST", trial, j{"params": table("c", j{})}, "the operator has module \"mine\" on trial")
+	f.ok("POST", "/admin/policies/rules/shadow", j{"owner": "org:1", "params": table("e", j{"tpm_permille": 500})}).has(t, "endedTrial.module", "mine")
+	f.refused(409, "POST", "/admin/policies/mine/rollback", j{"owner": "org:1"}, "withdrawn or replaced", "shadow tries version")
+	f.ok("DELETE", "/admin/bindings?owner=org:1", nil).has(t, "endedTrial.stage", "shadow")
+	f.refused(404, "POST", "/admin/tenants/9/rules/rollback", nil, "no org 9")
+	f.refused(404, "POST", "/admin/tenants/9/rules/trial", nil, "no org 9")
+	f.refused(404, "GET", "/admin/tenants/9/rules/trial", nil, "no org 9")
+}

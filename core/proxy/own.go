@@ -35,7 +35,7 @@ func (s *Server) own(c *call, rest []byte) error {
 		return s.reply(c, fasthttp.StatusOK, c.modelList(who))
 	case routeModel:
 		return s.oneModel(c, who, rest)
-	case routeTenantRules, routeTenantDryRun, routeTenantUsage:
+	case routeTenantRules, routeTenantDryRun, routeTenantRollback, routeTenantTrial, routeTenantUsage:
 		return s.tenant(c, who)
 	}
 	return s.keyInfo(c, who)

@@ -20,13 +20,16 @@ const (
 	routeReadyz
 	routeTenantRules
 	routeTenantDryRun
+	routeTenantRollback
+	routeTenantTrial
 	routeTenantUsage
 	routes // how many there are
 )
 
 // names are the values of the endpoint label in metrics and logs.
 var names = [routes]string{"none", "chat", "completions", "embeddings", "responses", "messages", "count_tokens",
-	"models", "model", "key", "healthz", "readyz", "tenant_rules", "tenant_dry_run", "tenant_usage"}
+	"models", "model", "key", "healthz", "readyz", "tenant_rules", "tenant_dry_run",
+	"tenant_rollback", "tenant_trial", "tenant_usage"}
 
 const modelPrefix = "/v1/models/"
 
@@ -58,6 +61,10 @@ func lookup(target []byte) (r route, rest []byte) {
 		return routeTenantRules, nil
 	case "/v1/tenant/rules/dry-run":
 		return routeTenantDryRun, nil
+	case "/v1/tenant/rules/rollback":
+		return routeTenantRollback, nil
+	case "/v1/tenant/rules/trial":
+		return routeTenantTrial, nil
 	case "/v1/tenant/usage":
 		return routeTenantUsage, nil
 	case "/healthz":
@@ -80,8 +87,10 @@ func (r route) endpoint() (ep llm.Endpoint, ok bool) {
 func (r route) allow() string {
 	_, upstream := r.endpoint()
 	switch {
-	case upstream || r == routeTenantDryRun:
+	case upstream || r == routeTenantDryRun || r == routeTenantRollback:
 		return "POST"
+	case r == routeTenantTrial:
+		return "GET, POST"
 	case r == routeTenantRules:
 		return "GET, PUT"
 	}
@@ -91,9 +100,9 @@ func (r route) allow() string {
 func (r route) allows(h *fasthttp.RequestHeader) bool {
 	_, upstream := r.endpoint()
 	switch {
-	case upstream || r == routeTenantDryRun:
+	case upstream || r == routeTenantDryRun || r == routeTenantRollback:
 		return h.IsPost()
-	case r == routeTenantRules && h.IsPut():
+	case r == routeTenantRules && h.IsPut(), r == routeTenantTrial && h.IsPost():
 		return true
 	}
 	return h.IsGet() || h.IsHead()

@@ -627,6 +627,15 @@ func (f *tenants) SetTenantRules(_ context.Context, org uint64, actor string, bo
 func (f *tenants) TenantDryRun(_ context.Context, org, key uint64, body []byte) ([]byte, error) {
 	return f.note(fmt.Sprintf("try key:%d %s", key, body), org)
 }
+func (f *tenants) RollbackTenantRules(_ context.Context, org uint64, actor string, body []byte) ([]byte, error) {
+	return f.note("undo "+actor+" "+string(body), org)
+}
+func (f *tenants) TryTenantRules(_ context.Context, org uint64, actor string, body []byte) ([]byte, error) {
+	return f.note("trial "+actor+" "+string(body), org)
+}
+func (f *tenants) TenantTrial(_ context.Context, org uint64) ([]byte, error) {
+	return f.note("report", org)
+}
 func (f *tenants) TenantUsage(_ context.Context, org uint64, query string) ([]byte, error) {
 	return f.note("usage "+query, org)
 }
@@ -644,8 +653,13 @@ func TestTenantRoutes(t *testing.T) {
 	r.do(req).want(t, 200)
 	r.post("/v1/tenant/rules/dry-run", `{}`).want(t, 200)
 	r.get("/v1/tenant/usage?limit=2").want(t, 200)
+	r.post("/v1/tenant/rules/trial", `{"percent":10}`).want(t, 200)
+	r.get("/v1/tenant/rules/trial").want(t, 200)
+	r.post("/v1/tenant/rules/rollback", `{}`).want(t, 200)
 	r.post("/v1/tenant/rules", `{}`).want(t, 404)
-	want := []string{"get 3", `set key:1 {"rules":[]} 3`, "try key:1 {} 3", "usage limit=2 3"}
+	r.get("/v1/tenant/rules/rollback").want(t, 404)
+	want := []string{"get 3", `set key:1 {"rules":[]} 3`, "try key:1 {} 3", "usage limit=2 3",
+		`trial key:1 {"percent":10} 3`, "report 3", "undo key:1 {} 3"}
 	if !slices.Equal(f.asked, want) {
 		t.Errorf("asked %q, want %q", f.asked, want)
 	}

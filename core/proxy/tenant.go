@@ -18,6 +18,9 @@ type Tenants interface {
 	TenantRules(ctx context.Context, org uint64) ([]byte, error)
 	SetTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error)
 	TenantDryRun(ctx context.Context, org, key uint64, body []byte) ([]byte, error)
+	RollbackTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error)
+	TryTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error)
+	TenantTrial(ctx context.Context, org uint64) ([]byte, error)
 	TenantUsage(ctx context.Context, org uint64, rawQuery string) ([]byte, error)
 }
 
@@ -57,14 +60,22 @@ func (s *Server) askTenants(c *call, who *auth.Caller) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tenantWait)
 	defer cancel()
 	org, body := who.Org.ID, c.ctx.Request.Body()
+	actor := "key:" + strconv.FormatUint(who.Key.ID, 10)
 	switch c.route {
 	case routeTenantUsage:
 		return s.tenants.TenantUsage(ctx, org, string(c.ctx.URI().QueryString()))
 	case routeTenantDryRun:
 		return s.tenants.TenantDryRun(ctx, org, who.Key.ID, body)
+	case routeTenantRollback:
+		return s.tenants.RollbackTenantRules(ctx, org, actor, body)
+	case routeTenantTrial:
+		if c.ctx.IsPost() {
+			return s.tenants.TryTenantRules(ctx, org, actor, body)
+		}
+		return s.tenants.TenantTrial(ctx, org)
 	}
 	if c.ctx.IsPut() {
-		return s.tenants.SetTenantRules(ctx, org, "key:"+strconv.FormatUint(who.Key.ID, 10), body)
+		return s.tenants.SetTenantRules(ctx, org, actor, body)
 	}
 	return s.tenants.TenantRules(ctx, org)
 }
