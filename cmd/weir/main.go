@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -65,7 +66,7 @@ func usageError(format string, args ...any) error {
 // run is the whole program: one line on stderr for an error, and an exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(goFlags(args))
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -83,6 +84,23 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitUsage
 	}
 	return exitFail
+}
+
+// goFlags has `weir policy test -run X` mean --run X, as go test does; to cobra it would be -r un.
+func goFlags(args []string) []string {
+	if len(args) < 2 || args[0] != "policy" || args[1] != "test" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if arg == "-run" || strings.HasPrefix(arg, "-run=") {
+			args[i] = "-" + arg
+		}
+	}
+	return args
 }
 
 func (a *app) root() *cobra.Command {

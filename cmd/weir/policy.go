@@ -12,8 +12,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/llm"
@@ -66,6 +68,9 @@ func (a *app) subject(ctx context.Context, arg, profile string) (*subject, error
 	if err != nil {
 		return nil, err
 	}
+	if dir := filepath.Dir(arg); folderName(dir) == moduleName(arg) {
+		a.noteStale(arg, dir)
+	}
 	return &subject{name: moduleName(arg), wasm: wasm, profile: or(profile, policy.ProfileSmall)}, nil
 }
 
@@ -102,11 +107,45 @@ func (a *app) builtSubject(ctx context.Context, dir, profile string) (*subject, 
 	if errors.Is(err, sdk.ErrNotInstalled) {
 		if wasm, rerr := readBounded(old, maxModuleBytes); rerr == nil {
 			fmt.Fprintf(a.err, "note: %s as it was built earlier: %v\n", old, err)
+			a.noteStale(old, dir)
 			s.wasm = wasm
 			return s, nil
 		}
 	}
 	return nil, a.compilerError(dir, err)
+}
+
+// noteStale says that a module in a policy folder may not be what the folder would build now.
+func (a *app) noteStale(wasm, dir string) {
+	newer, err := newerSource(wasm, dir)
+	if err == nil && newer != "" {
+		fmt.Fprintf(a.err, "note: %s may be stale: %s is newer; weir policy build %s makes it anew\n", wasm, newer, dir)
+	}
+}
+
+// copied is how far apart the files of a folder may come to be that was copied or checked out.
+const copied = 2 * time.Second
+
+// newerSource is a file that goes into a folder's module and was changed after it was built; empty: there is none.
+func newerSource(wasm, dir string) (string, error) {
+	if _, err := sdk.Language(dir); err != nil {
+		return "", err
+	}
+	built, err := os.Stat(wasm)
+	if err != nil {
+		return "", err
+	}
+	files, err := os.ReadDir(dir)
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil || !info.Mode().IsRegular() || info.ModTime().Sub(built.ModTime()) < copied {
+			continue
+		}
+		if f.Name() == "schema.json" || slices.Contains([]string{".ts", ".c", ".h", ".rs", ".go"}, filepath.Ext(f.Name())) {
+			return f.Name(), nil
+		}
+	}
+	return "", err
 }
 
 // compilerError shows what a compiler said as it is and leaves one line for the error.

@@ -51,12 +51,7 @@ func (a *app) policyTest(asJSON *bool) *cobra.Command {
 	var update, verbose bool
 	c := &cobra.Command{Use: "test [" + subjectUse + "]", Short: "Run a policy's cases and say which functions they reach",
 		Long: "Run the cases of a policy: those in a folder's cases.json and cases/*.json, or those that a module carries. A file in cases/\nmay leave out configure; that of cases.json stands then. A case without want is a failure that --update turns into a golden one.",
-		Args: func(c *cobra.Command, args []string) error {
-			if rest, single := strings.CutPrefix(pattern, "un"); single && c.Flags().Lookup("run").Changed && (rest == "" || rest[0] == '=') {
-				return usageError("%s: write --run REGEXP, with two dashes", c.CommandPath())
-			}
-			return atMost(1, subjectUse)(c, args)
-		},
+		Args: atMost(1, subjectUse),
 		RunE: func(c *cobra.Command, args []string) error {
 			expr, err := regexp.Compile(pattern)
 			if err != nil {

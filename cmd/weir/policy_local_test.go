@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-gateway/weir/policies"
 	"github.com/weir-gateway/weir/sdk"
@@ -421,9 +422,38 @@ func TestPolicyTestOfModule(t *testing.T) {
 	}
 	refused(t, exitFail, []string{"policy", "test", "rules", "--run", "zzz"}, `no case of rules matches "zzz"`)
 	refused(t, exitUsage, []string{"policy", "test", "rules", "--run", "("}, "--run: error parsing regexp")
-	refused(t, exitUsage, []string{"policy", "test", "rules", "-run", "x"}, "write --run REGEXP, with two dashes")
+	for _, run := range [][]string{{"-run", "^no rule"}, {"-run=^no rule"}, {"-r", "^no rule"}} {
+		if again := parsed[tested](t, must(t, nil, append([]string{"policy", "test", "rules", "--json"}, run...)...)); again.Passed != r.Passed {
+			t.Errorf("%s: %d passed, want %d", run, again.Passed, r.Passed)
+		}
+	}
 	refused(t, exitUsage, []string{"policy", "test", "rules", "--update"}, "--update writes into a policy folder")
 	refused(t, exitFail, []string{"policy", "test", at(t, t.TempDir(), "bad.wasm", string(traps()))}, "carries no cases")
+}
+
+// TestPolicyStale: a module that is older than its source is not taken for what the source says in silence.
+func TestPolicyStale(t *testing.T) {
+	dir := shippedFolder(t, "default")
+	built := filepath.Join(dir, "default.wasm")
+	const note = "default.wasm may be stale: policy.ts is newer; weir policy build "
+	for _, what := range []string{dir, built} {
+		if _, stderr, code := weir(t, nil, "policy", "test", what); code != exitDone || strings.Contains(stderr, "stale") {
+			t.Errorf("fresh %s: exit %d, %s", what, code, stderr)
+		}
+	}
+	info, err := os.Stat(built)
+	if err == nil {
+		changed := info.ModTime().Add(time.Minute)
+		err = os.Chtimes(filepath.Join(dir, "policy.ts"), changed, changed)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{dir, built} {
+		if _, stderr, code := weir(t, nil, "policy", "test", what); code != exitDone || !strings.Contains(stderr, note) {
+			t.Errorf("stale %s: exit %d, %s", what, code, stderr)
+		}
+	}
 }
 
 // TestPolicyGolden: what differs fails; --update writes the answers into the cases and leaves the rest of the file alone.

@@ -239,7 +239,10 @@ func (l *decisionLog) learn(x *logLine) {
 		tier(d.Tier)
 	}
 	for name := range x.Facts.Attributes {
-		if !slices.Contains(l.labels, name) && !plainAttribute(name) {
+		if plainAttribute(name) {
+			continue
+		}
+		if name = strings.TrimPrefix(name, "label:"); !slices.Contains(l.labels, name) {
 			l.labels = append(l.labels, name)
 		}
 	}

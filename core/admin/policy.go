@@ -294,7 +294,7 @@ func (a *API) uploaded(name, hash, profile string) (answer, bool, error) {
 	case err != nil:
 		return answer{}, false, nil
 	case v.Profile != profile:
-		return answer{}, true, llm.Errorf(llm.KindConflict, "policy %q has these bytes already, with profile %s", name, v.Profile)
+		return answer{}, true, llm.Errorf(llm.KindConflict, "policy %q has these bytes already, with profile %s; upload them under another name for profile %s", name, v.Profile, profile)
 	}
 	return ok(append(object{{"name", name}}, r.bound[policy.Operator].viewsOf(name, v)[0]...)), true, nil
 }

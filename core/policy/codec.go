@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -24,6 +25,22 @@ func attributeNames() []string {
 	return []string{"model", "key_name", "user_name", "org_name", "end_user", "client_ip", "tier", "provider"}
 }
 
+// labelPrefix stands before a label's name in JSON where that is an attribute's, too; elsewhere it may.
+const labelPrefix = "label:"
+
+// attributeKeys are the attributes' names in JSON, by their numbers.
+func attributeKeys(labels []string) []string {
+	own := attributeNames()
+	keys := slices.Clone(own)
+	for _, name := range labels {
+		if slices.Contains(own, name) {
+			name = labelPrefix + name
+		}
+		keys = append(keys, name)
+	}
+	return keys
+}
+
 // KindName is the word for a dimension's kind in JSON and reports.
 func KindName(kind uint8) string {
 	if kind == abi.KindCustom {
@@ -37,7 +54,7 @@ func KindName(kind uint8) string {
 }
 
 // ParseFacts reads facts from JSON whose members are the ABI's field names; absent ones are 0. The tier is a name
-// of tiers, an index, or "" for none; attributes are keyed by their names, labels by the names given.
+// of tiers, an index, or "" for none; attributes are keyed by their names, labels by the names given; "label:tier" is the label of that name.
 func ParseFacts(raw []byte, tiers, labels []string) (*Facts, error) {
 	var members map[string]json.RawMessage
 	if err := strict(raw, &members); err != nil {
@@ -101,9 +118,12 @@ func (f *Facts) parseAttributes(value json.RawMessage, labels []string) error {
 	if err := json.Unmarshal(value, &attrs); err != nil {
 		return err
 	}
-	names := append(attributeNames(), labels...)
+	names := attributeKeys(labels)
 	for name, v := range attrs {
 		i := slices.Index(names, name)
+		if label, plain := strings.CutPrefix(name, labelPrefix); i < 0 && plain && slices.Contains(labels, label) {
+			i = AttrLabel0 + slices.Index(labels, label)
+		}
 		if i < 0 || i >= NAttr {
 			return fmt.Errorf("unknown attribute %q%s", name, nearest(name, names))
 		}

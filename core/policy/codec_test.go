@@ -45,6 +45,25 @@ func TestParseFacts(t *testing.T) {
 	}
 }
 
+// A label may have the name of an attribute: facts say which is meant, and what was logged is read back as it was.
+func TestFactsOfLabelsNamedLikeAttributes(t *testing.T) {
+	labels := []string{"team", "tier"}
+	got, err := ParseFacts([]byte(`{"attributes":{"tier":"gold","label:tier":"x","label:team":"red"}}`), nil, labels)
+	if err != nil || got.Attr[AttrTier] != "gold" || got.Attr[AttrLabel0] != "red" || got.Attr[AttrLabel0+1] != "x" {
+		t.Fatalf("%v %q", err, got.Attr)
+	}
+	raw, err := MarshalFacts(got, nil, labels)
+	if err != nil || !strings.Contains(string(raw), `"label:tier":"x"`) || !strings.Contains(string(raw), `"team":"red"`) {
+		t.Errorf("%s %v", raw, err)
+	}
+	if again, err := ParseFacts(raw, nil, labels); err != nil || *again != *got {
+		t.Errorf("read back as %+v, %v", again, err)
+	}
+	if _, err := ParseFacts([]byte(`{"attributes":{"label:tire":"x"}}`), nil, labels); err == nil || !strings.Contains(err.Error(), `nearest: "label:tier"`) {
+		t.Error(err)
+	}
+}
+
 func TestRunCases(t *testing.T) {
 	a := guest(sixDims()).section(abi.SectionCases, `{
 		"configure":{"tiers":["free","gold"],"labels":["soft"],"params":{}},

@@ -63,7 +63,7 @@ func MarshalFacts(f *Facts, tiers, labels []string) ([]byte, error) {
 	case f.Tier != 0:
 		v.Tier = json.RawMessage(`""`)
 	}
-	names := append(attributeNames(), labels...)
+	names := attributeKeys(labels)
 	for i, s := range f.Attr {
 		switch {
 		case s == "" || i >= len(names):
