@@ -26,6 +26,9 @@ func TestProbe(t *testing.T) {
 				return
 			}
 			p := newProbe(t, lang, wasm)
+			if lang == sdk.AssemblyScript {
+				t.Run("explanation", func(t *testing.T) { testExplanation(t, p) })
+			}
 			for name, test := range map[string]func(*testing.T, *probe){
 				"configuration": testConfiguration, "attributes": testAttributes, "facts": testFacts, "decision": testDecision,
 				"denial": testDenial, "room": testRoom, "log": testLog,
@@ -287,6 +290,17 @@ func testDenial(t *testing.T, p *probe) {
 		t.Errorf("code %d, response % x", code, res[:abi.RespDims])
 	}
 	if code, res = g.run("shadow"); code != abi.Decided || res[abi.RespVerdict] != abi.VerdictShadowDeny || le.Uint32(res[abi.RespMessageLen:]) != 0 {
+		t.Errorf("code %d, response % x", code, res[:abi.RespDims])
+	}
+}
+
+// testExplanation: what is allowed can say which rule fired.
+func testExplanation(t *testing.T, p *probe) {
+	g, le := p.load(t), binary.LittleEndian
+	code, res := g.run("explain")
+	off, n := le.Uint32(res[abi.RespMessageOff:]), le.Uint32(res[abi.RespMessageLen:])
+	if code != abi.Decided || res[abi.RespVerdict] != abi.VerdictAllow || le.Uint16(res[abi.RespReason:]) != 9 ||
+		le.Uint32(res[abi.RespQPSMultiplier:]) != 500 || string(res[off:off+n]) != "Nachtrabatt ☾" {
 		t.Errorf("code %d, response % x", code, res[:abi.RespDims])
 	}
 }

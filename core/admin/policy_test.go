@@ -14,6 +14,19 @@ import (
 	"github.com/weir-gateway/weir/policies"
 )
 
+// The same bytes are one version of a policy whatever it is called, and a policy holds them with one profile.
+func TestSameBytesAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	wasm := module(t, "burst")
+	f.ok("POST", "/admin/policies?name=one", wasm)
+	f.ok("POST", "/admin/policies?name=one", wasm).has(t, "name", "one", "profile", "small")
+	f.refused(409, "POST", "/admin/policies?name=one&profile=large", wasm, "with profile small; upload them under another name for profile large")
+	f.ok("POST", "/admin/policies?name=two&profile=large", wasm).has(t, "name", "two", "profile", "large")
+	f.ok("POST", "/admin/policies/two/activate", nil)
+	f.ok("POST", "/admin/policies/one/activate", nil).has(t, "module", "one")
+}
+
 func module(t *testing.T, name string) []byte {
 	t.Helper()
 	wasm, ok := policies.Shipped(name)

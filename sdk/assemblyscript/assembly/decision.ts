@@ -125,6 +125,14 @@ export class Decision {
     this.messageLen = size;
   }
 
+  /** Says which rule fired, whatever the verdict: a number and a text for reports, the log and, where enabled, answers. */
+  explain(reason: u16, message: string): void {
+    this.reason = reason;
+    const size = this.append(message);
+    this.messageOff = abi.RESP_ARENA + this.arena - size;
+    this.messageLen = size;
+  }
+
   /** Reports that it would refuse, and lets the request pass. */
   shadowDeny(): void {
     this.verdict = <u8>abi.VERDICT_SHADOW_DENY;

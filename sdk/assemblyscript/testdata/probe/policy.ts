@@ -35,6 +35,11 @@ export function weir_decide(): i32 {
     decision.reason = 7;
     return decision.done();
   }
+  if (model.equals("explain")) {
+    decision.explain(9, "Nachtrabatt ☾");
+    decision.qpsMultiplier = 500;
+    return decision.done();
+  }
   if (model.equals("shadow")) {
     decision.shadowDeny();
     return decision.done();
