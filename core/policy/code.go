@@ -8,6 +8,7 @@ const (
 	opIf           = 0x04
 	opElse         = 0x05
 	opEnd          = 0x0b
+	opBr           = 0x0c
 	opBrIf         = 0x0d
 	opBrTable      = 0x0e
 	opCall         = 0x10
@@ -45,7 +46,11 @@ const (
 	costBulk     = 4
 	costGrow     = 4096 // plus 1024 a page: fresh pages are faulted in by the kernel
 	costLoop     = 1
-	costEntry    = 2
+	costEntry    = 2  // and one for each local
+	costSaved    = 16 // of a function with an operator that leaves native code, for the registers it keeps meanwhile
+	smallLoops   = 32 // units of operators in loops whose values do not widen a frame
+	frameShare   = 4  // of the units beyond, which a function pays on entry
+	mergeShare   = 4  // of the locals that a block sets, which are moved where paths meet at its end
 )
 
 // charge is a place where fuel is taken: before the byte at, statically cost units. A sized charge also takes the
@@ -55,6 +60,13 @@ type charge struct {
 	cost  int64
 	sized bool
 	shift int
+}
+
+// block is an open block.
+type block struct {
+	owner int // the one outside it
+	arity int // how many values a branch to it moves
+	sets  int // scan.sets before it
 }
 
 // scan walks one function body and finds its charges. Blocks that are loops collect the cost of their own
@@ -67,11 +79,12 @@ type scan struct {
 	groups  span // the local declarations after their count
 	ngroups int
 	charges []charge
-	owner   int   // the charge that the current operator is counted in
-	blocks  []int // for each open block the owner outside it
-	scratch bool  // a sized charge needs a local
-	deepest int   // blocks inside blocks
-	targets int   // of the widest br_table
+	owner   int // the charge that the current operator is counted in
+	blocks  []block
+	scratch bool // a sized charge needs a local
+	sets    int  // operators so far that set a local
+	deepest int  // blocks inside blocks
+	targets int  // of the widest br_table
 }
 
 func (m *module) scanBody(i int) (*scan, error) {
@@ -94,7 +107,23 @@ func (m *module) scanBody(i int) (*scan, error) {
 	if s.r.err != nil {
 		return nil, refuse("function %d: %s", s.fn, s.r.err)
 	}
+	s.payFrame()
 	return s, nil
+}
+
+// payFrame has the function pay, each time it is entered, for the places that values of its loops have in its frame,
+// entered or not: a recursion past such loops would else fill memory with its stack for next to nothing.
+func (s *scan) payFrame() {
+	var loops int64
+	for _, c := range s.charges[1:] {
+		if !c.sized {
+			loops += c.cost
+		}
+	}
+	s.charges[0].cost += max(0, loops-smallLoops) / frameShare
+	if s.scratch {
+		s.charges[0].cost += costSaved
+	}
 }
 
 func (s *scan) declarations(params int) error {
@@ -124,18 +153,18 @@ func (s *scan) operator() (done bool, err error) {
 		if len(s.blocks) == 0 {
 			return true, nil
 		}
-		s.owner = s.blocks[len(s.blocks)-1]
-		s.blocks = s.blocks[:len(s.blocks)-1]
+		s.close()
 	case opBrTable:
 		n := s.r.count()
 		if err := s.m.p.within(n, s.m.p.brTable, "function %d: br_table targets", s.fn); err != nil {
 			return false, err
 		}
+		widest := 0
 		for range n + 1 {
-			s.r.u32()
+			widest = max(widest, s.arity(s.r.u32()))
 		}
 		s.targets = max(s.targets, n)
-		s.count(2)
+		s.count(2 + beyondOne(widest))
 	case opMemoryGrow:
 		s.sized(at, costGrow, 10)
 		s.r.u8()
@@ -157,24 +186,56 @@ func (s *scan) sized(at int, cost int64, shift int) {
 }
 
 func (s *scan) open(op byte) error {
-	if c := s.peek(); c == blockEmpty || c >= typeExternref && c <= typeI32 {
-		if s.r.u8() != blockEmpty {
-			s.r.pos--
-			s.m.valType(s.r)
-		}
-	} else {
-		s.m.typeIndex(s.r)
-	}
+	params, results := s.blockType()
+	b := block{s.owner, results, s.sets}
 	if op == opIf {
 		s.count(1)
 	}
-	s.blocks = append(s.blocks, s.owner)
+	if op == opLoop {
+		b.arity = params
+	}
+	s.count(beyondOne(b.arity))
 	if op == opLoop {
 		s.owner = len(s.charges)
 		s.charges = append(s.charges, charge{at: s.r.pos, cost: costLoop})
 	}
+	s.blocks = append(s.blocks, b)
 	s.deepest = max(s.deepest, len(s.blocks))
 	return s.m.p.within(len(s.blocks), s.m.p.nesting, "function %d: nested blocks", s.fn)
+}
+
+// close leaves the innermost block. Where paths meet, each local that one of them has set is moved to one place; the
+// operators that set them may stand in a loop that is never entered, or meet again at the end of each block around.
+func (s *scan) close() {
+	b := s.blocks[len(s.blocks)-1]
+	s.blocks = s.blocks[:len(s.blocks)-1]
+	s.owner = b.owner
+	s.count(int64(min(s.sets-b.sets, int(s.locals))) / mergeShare)
+}
+
+// blockType reads how many values a block takes and gives.
+func (s *scan) blockType() (params, results int) {
+	switch c := s.peek(); {
+	case c == blockEmpty:
+		s.r.u8()
+		return 0, 0
+	case c >= typeExternref && c <= typeI32:
+		s.m.valType(s.r)
+		return 0, 1
+	}
+	t := s.m.typeAt(s.m.typeIndex(s.r))
+	return len(t.params), len(t.results)
+}
+
+// beyondOne is the price of n values that move together: one has a register and is free.
+func beyondOne(n int) int64 { return int64(max(n-1, 0)) }
+
+// arity is how many values a branch to a label moves; of a label that is not there, none.
+func (s *scan) arity(label uint32) int {
+	if n := len(s.blocks) - 1; int64(label) <= int64(n) {
+		return s.blocks[n-int(label)].arity
+	}
+	return 0
 }
 
 func (s *scan) peek() byte {
@@ -233,6 +294,9 @@ func (s *scan) plain(op byte, at int) error {
 		s.r.u32()
 	case op >= opLocalGet && op <= opLocalTee:
 		s.count(1)
+		if op != opLocalGet {
+			s.sets++
+		}
 		if i := s.r.u32(); uint64(i) >= s.locals {
 			s.r.fail("local %d of %d", i, s.locals)
 		}
@@ -244,9 +308,9 @@ func (s *scan) plain(op byte, at int) error {
 	case op == opCall:
 		s.call(s.r.u32())
 	case op == opCallIndirect:
-		s.m.typeIndex(s.r)
+		t := s.m.typeAt(s.m.typeIndex(s.r))
 		s.r.u32()
-		s.count(costIndirect)
+		s.count(costIndirect + costMemory*beyondOne(len(t.results)))
 		if s.m.hostInRef {
 			s.count(costHost)
 		}
@@ -258,8 +322,10 @@ func (s *scan) plain(op byte, at int) error {
 
 func (s *scan) call(fn uint32) {
 	s.m.funcIndex(s.r, fn)
-	if int64(fn) < int64(len(s.m.imports)) {
+	if n := len(s.m.imports); int64(fn) < int64(n) {
 		s.count(costHost)
+	} else if s.r.err == nil {
+		s.count(costMemory * beyondOne(len(s.m.types[s.m.funcs[int(fn)-n]].results)))
 	}
 	s.count(costCall)
 }
@@ -268,8 +334,8 @@ func (s *scan) rest(op byte, at int) error {
 	s.count(1)
 	switch op {
 	case opUnreachable, 0x01, 0x0f, 0x1a, 0x1b, 0xd1: // nop, return, drop, select, ref.is_null
-	case 0x0c, opBrIf:
-		s.r.u32()
+	case opBr, opBrIf:
+		s.count(beyondOne(s.arity(s.r.u32())))
 	case opSelectTyped:
 		s.m.valTypes(s.r)
 	case 0x25, 0x26: // table.get, table.set
@@ -294,10 +360,11 @@ func (s *scan) rest(op byte, at int) error {
 	return nil
 }
 
-// numericCost weighs what the processor does slowly: integer and float division, remainders and square roots.
+// numericCost weighs what the processor does slowly: integer and float division, remainders and square roots, and the
+// multiplication of subnormal floats.
 func numericCost(op byte) int64 {
 	switch op {
-	case 0x6d, 0x6e, 0x6f, 0x70, 0x7f, 0x80, 0x81, 0x82, 0x91, 0x95, 0x9f, 0xa3:
+	case 0x6d, 0x6e, 0x6f, 0x70, 0x7f, 0x80, 0x81, 0x82, 0x91, 0x94, 0x95, 0x9f, 0xa2, 0xa3:
 		return costDivide
 	}
 	return 1

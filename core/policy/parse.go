@@ -413,6 +413,14 @@ func (m *module) typeIndex(r *reader) uint32 {
 	return i
 }
 
+// typeAt is a type by the index that typeIndex read; of one that it refused, the empty type.
+func (m *module) typeAt(i uint32) funcType {
+	if int64(i) < int64(len(m.types)) {
+		return m.types[i]
+	}
+	return funcType{}
+}
+
 func (m *module) funcIndex(r *reader, i uint32) {
 	if r.err == nil && int64(i) >= int64(len(m.imports)+len(m.funcs)) {
 		r.fail("function %d of %d", i, len(m.imports)+len(m.funcs))

@@ -11,9 +11,11 @@ import (
 //
 //  1. one mutable i64 global is appended and exported as __weir_fuel; its index is the count of the module's own
 //     globals, which scanning has proved that the module never names;
-//  2. a function takes, on entry, the cost of its operators outside loops and of its locals; a loop takes, at each
-//     turn of its header, the cost of the operators of its body that belong to no inner loop. Every operator is so
-//     paid before it runs, and a straight line of any length is one charge;
+//  2. a function takes, on entry, the cost of its operators outside loops, of its locals and of the places that values
+//     of its loops have in its frame; a loop takes, at each turn of its header, the cost of the operators of its body
+//     that belong to no inner loop. Every operator is so paid before it runs, and a straight line of any length is one
+//     charge. What moves many values at once (a call with many results, a branch to a block with many, an end where
+//     paths with other locals meet) costs by their number;
 //  3. an operator whose work is a number on the stack takes that number, scaled, through one scratch local
 //     appended to the function's own;
 //  4. where fuel falls below zero the module runs into `unreachable`;
