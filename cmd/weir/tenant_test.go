@@ -179,6 +179,28 @@ func TestTenantTriesAndUndoesItsRules(t *testing.T) {
 	answers(200)
 }
 
+// TestTenantsEnvelopeGoesByTier: one table of rules, cut off differently for two keys of different tiers.
+func TestTenantsEnvelopeGoesByTier(t *testing.T) {
+	p := serve(t, `
+tiers: [{name: free, qps: 10}, {name: pro, qps: 10}]
+policies:
+  tenant_envelope: {max_multiplier: 1000}
+  tenant_tier_envelopes: {pro: {max_multiplier: 1500}}
+`)
+	free, pro := p.key("--scopes", "tenant", "--tier", "free"), p.key("--tier", "pro")
+	status, a := tenantCall(t, p.env, free, "PUT", "/v1/tenant/rules", `{"rules":[{"then":{"qps_permille":5000}}]}`)
+	if status != http.StatusOK || !strings.Contains(fmt.Sprint(a["tierEnvelopes"]), "maxMultiplierPermille:1500") {
+		t.Fatalf("PUT rules: %d %v", status, a)
+	}
+	for key, want := range map[string]string{free: "10", pro: "15"} {
+		resp := p.post(key, hello)
+		_ = resp.Body.Close()
+		if got := resp.Header.Get("X-Ratelimit-Limit-Requests"); resp.StatusCode != http.StatusOK || got != want {
+			t.Errorf("%d, the limit is %s, want %s", resp.StatusCode, got, want)
+		}
+	}
+}
+
 // tear leaves half a line at the end of a log, as a process that dies in the middle of a write.
 func tear(t *testing.T, log string) {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -202,12 +203,22 @@ func (a *API) rulesView(t *tenant) object {
 	if i := t.before(); i >= 0 {
 		previous = t.doc.History[i].version()
 	}
-	return append(v, object{{"previous", previous}, {"problem", orNull(a.rules.Load().ailing[t.owner])}, {"envelope", a.envelopeView()}, {"schema", t.schema}}...)
+	return append(v, object{{"previous", previous}, {"problem", orNull(a.rules.Load().ailing[t.owner])}, {"envelope", a.envelopeView(a.enforced.Load().Tenant)},
+		{"tierEnvelopes", a.tierEnvelopes()}, {"schema", t.schema}}...)
+}
+
+// tierEnvelopes are the envelopes that stand in for an org's, by the tier of the key that asks.
+func (a *API) tierEnvelopes() object {
+	of := a.enforced.Load().TenantTiers
+	v := object{}
+	for _, tier := range slices.Sorted(maps.Keys(of)) {
+		v = append(v, member{tier, a.envelopeView(of[tier])})
+	}
+	return v
 }
 
 // envelopeView is what an org's module may loosen, over what the operator's has left it.
-func (a *API) envelopeView() object {
-	e := a.enforced.Load().Tenant
+func (a *API) envelopeView(e policy.Envelope) object {
 	unit := func(m uint32) uint32 {
 		if m == 0 {
 			return 1000

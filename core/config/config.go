@@ -98,10 +98,11 @@ type Policies struct {
 	Labels   []Label        `yaml:"labels"`
 	Envelope Envelope       `yaml:"envelope"`
 
-	TierEnvelopes  map[string]Envelope `yaml:"tier_envelopes"`  // instead of envelope, for keys of a tier
-	TenantEnvelope Envelope            `yaml:"tenant_envelope"` // what orgs' own modules may loosen
-	Header         bool                `yaml:"header"`          // answers carry X-Weir-Policy: name@version
-	DecisionLog    DecisionLog         `yaml:"decision_log"`
+	TierEnvelopes       map[string]Envelope `yaml:"tier_envelopes"`        // instead of envelope, for keys of a tier
+	TenantEnvelope      Envelope            `yaml:"tenant_envelope"`       // what orgs' own modules may loosen
+	TenantTierEnvelopes map[string]Envelope `yaml:"tenant_tier_envelopes"` // instead of tenant_envelope, for keys of a tier
+	Header              bool                `yaml:"header"`                // answers carry X-Weir-Policy, X-Weir-Rule and X-Weir-Tenant-Rule
+	DecisionLog         DecisionLog         `yaml:"decision_log"`
 }
 
 // DecisionLog is a sample of the decisions, in a file.

@@ -178,13 +178,20 @@ func (e Envelope) policy() policy.Envelope {
 // PolicyEnvelopes bound all modules: the operator's, by tier where a tier has its own, and the orgs'.
 func (c *Config) PolicyEnvelopes() policy.Envelopes {
 	all := policy.Envelopes{Operator: c.PolicyEnvelope(), Tenant: c.Policies.TenantEnvelope.policy()}
-	for tier, e := range c.Policies.TierEnvelopes {
-		if all.Tiers == nil {
-			all.Tiers = map[string]policy.Envelope{}
-		}
-		all.Tiers[tier] = e.policy()
-	}
+	all.Tiers, all.TenantTiers = byTier(c.Policies.TierEnvelopes), byTier(c.Policies.TenantTierEnvelopes)
 	return all
+}
+
+// byTier are envelopes of tiers for the host; nil for none.
+func byTier(given map[string]Envelope) map[string]policy.Envelope {
+	if len(given) == 0 {
+		return nil
+	}
+	out := map[string]policy.Envelope{}
+	for tier, e := range given {
+		out[tier] = e.policy()
+	}
+	return out
 }
 
 // TierRates are the limits of a tier by its index, for the facts of orgs' modules.

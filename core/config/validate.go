@@ -247,13 +247,21 @@ func (c *Config) validatePolicies() error {
 	); err != nil {
 		return err
 	}
-	for _, tier := range slices.Sorted(maps.Keys(p.TierEnvelopes)) {
-		err := first(among("policies.tier_envelopes", tier, c.TierNames()...), p.TierEnvelopes[tier].validate("policies.tier_envelopes."+tier, c.TierNames()))
-		if err != nil {
+	if err := first(validateTiers("policies.tier_envelopes", p.TierEnvelopes, c.TierNames()),
+		validateTiers("policies.tenant_tier_envelopes", p.TenantTierEnvelopes, c.TierNames())); err != nil {
+		return err
+	}
+	return c.validateLabels()
+}
+
+// validateTiers checks envelopes by the tiers that they are of.
+func validateTiers(path string, of map[string]Envelope, tiers []string) error {
+	for _, tier := range slices.Sorted(maps.Keys(of)) {
+		if err := first(among(path, tier, tiers...), of[tier].validate(path+"."+tier, tiers)); err != nil {
 			return err
 		}
 	}
-	return c.validateLabels()
+	return nil
 }
 
 func (e Envelope) validate(path string, tiers []string) error {

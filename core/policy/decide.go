@@ -39,7 +39,7 @@ func (h *Host) chain(l *lane, op *question, e *envelopes, f *Facts, d *Decision)
 	}
 	told := *f
 	h.effective(&told, d)
-	q := question{h: h, env: op.env, tenant: &e.tenant, op: d, smp: op.smp.again()}
+	q := question{h: h, env: op.env, tenant: e.tenantOf(f.Tier), op: d, smp: op.smp.again()}
 	var t Decision
 	q.ask(&told, l, &t)
 	if t.Module == "" {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -151,21 +152,31 @@ type bounds struct {
 	allowed []bool
 }
 
-// envelopes are Envelopes as the hot path wants them.
-type envelopes struct {
-	given    Envelopes
-	operator bounds
-	tiers    []*bounds // by tier; nil: operator
-	tenant   bounds
+// tiered are bounds, and those that stand in for them by tier; nil: none does.
+type tiered struct {
+	all bounds
+	of  []*bounds
 }
 
-// of is what bounds a request of a key with that tier.
-func (e *envelopes) of(tier uint32) *bounds {
-	if int64(tier) < int64(len(e.tiers)) && e.tiers[tier] != nil {
-		return e.tiers[tier]
+// at is what bounds a request of a key with that tier.
+func (t *tiered) at(tier uint32) *bounds {
+	if int64(tier) < int64(len(t.of)) && t.of[tier] != nil {
+		return t.of[tier]
 	}
-	return &e.operator
+	return &t.all
 }
+
+// envelopes are Envelopes as the hot path wants them.
+type envelopes struct {
+	given            Envelopes
+	operator, tenant tiered
+}
+
+// of bounds a request of a key with that tier.
+func (e *envelopes) of(tier uint32) *bounds { return e.operator.at(tier) }
+
+// tenantOf bounds what the caller's org may loosen for a key with that tier.
+func (e *envelopes) tenantOf(tier uint32) *bounds { return e.tenant.at(tier) }
 
 // SetEnvelopes puts envelopes in force from the next call on; an unknown tier's name is an error and changes nothing.
 func (h *Host) SetEnvelopes(e Envelopes) error {
@@ -180,22 +191,28 @@ func (h *Host) changeEnvelopes(change func(*Envelopes)) error {
 		given = now.given
 	}
 	change(&given)
-	next := &envelopes{given: given, tiers: make([]*bounds, len(h.o.Tiers)),
-		operator: bounds{given.Operator, given.Operator.indices(h.o.Tiers)}, tenant: bounds{given.Tenant, given.Tenant.indices(h.o.Tiers)}}
-	check := [][]string{given.Operator.Tiers, given.Tenant.Tiers}
-	for name, env := range given.Tiers {
-		check = append(check, env.Tiers, []string{name})
+	next := &envelopes{given: given}
+	var err error
+	if next.operator, err = h.tiered(given.Operator, given.Tiers); err == nil {
+		next.tenant, err = h.tiered(given.Tenant, given.TenantTiers)
+	}
+	if err == nil {
+		h.env.Store(next)
+	}
+	return err
+}
+
+// tiered checks the tiers that envelopes name, and finds them by index.
+func (h *Host) tiered(all Envelope, by map[string]Envelope) (tiered, error) {
+	t := tiered{bounds{all, all.indices(h.o.Tiers)}, make([]*bounds, len(h.o.Tiers))}
+	err := h.checkTiers(all.Tiers)
+	for name, env := range by {
+		err = cmp.Or(err, h.checkTiers([]string{name}), h.checkTiers(env.Tiers))
 		if i := slices.Index(h.o.Tiers, name); i >= 0 {
-			next.tiers[i] = &bounds{env, env.indices(h.o.Tiers)}
+			t.of[i] = &bounds{env, env.indices(h.o.Tiers)}
 		}
 	}
-	for _, names := range check {
-		if err := h.checkTiers(names); err != nil {
-			return err
-		}
-	}
-	h.env.Store(next)
-	return nil
+	return t, err
 }
 
 func (h *Host) checkTiers(names []string) error {

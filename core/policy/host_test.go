@@ -360,7 +360,7 @@ func TestRetiredGenerationSendsItsCallsOn(t *testing.T) {
 	old := h.operator.cur.Load().active
 	mustActivate(t, h, Binding{Module: "m"}, wide())
 	var d Decision
-	if _, retired := old.run(&question{h: h, env: &h.env.Load().operator}, sampleFacts(), &d, yields); !retired {
+	if _, retired := old.run(&question{h: h, env: h.env.Load().of(0)}, sampleFacts(), &d, yields); !retired {
 		t.Error("the old generation decided")
 	}
 }

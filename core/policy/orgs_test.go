@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -97,6 +98,39 @@ func TestP06AnOrgAsksTenTimesItsEnvelope(t *testing.T) {
 	}
 	if s := h.Stats(); s.TenantClamped != 2 {
 		t.Errorf("stats %+v", s)
+	}
+}
+
+// What an org may loosen depends on the tier that the key has by configuration, whichever a module puts it in.
+func TestAnOrgsEnvelopeGoesByTheKeysTier(t *testing.T) {
+	h := openly(t, Options{Tiers: []string{"free", "pro"}})
+	mustAdd(t, h, "fixed", fixed().bytes())
+	up := guest(st16(respAt, abi.Major), st16(respAt+abi.RespTier, 2), c32(abi.Decided))
+	mustAdd(t, h, "up", up.bytes())
+	err := h.SetEnvelopes(Envelopes{Operator: wide(), Tenant: Envelope{MaxMultiplier: 1100}, TenantTiers: map[string]Envelope{"pro": {MaxMultiplier: 3000}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "fixed", Params: number(12_000)}})
+	for _, operators := range []string{"", "up"} {
+		if operators != "" {
+			mustPlan(t, h, Operator, Plan{Active: &Binding{Module: operators}})
+		}
+		for tier, want := range map[uint32]uint32{0: 1100, 1: 3000, math.MaxUint32: 1100} {
+			f, d := sampleFacts(), Decision{}
+			f.Org, f.Tier = 3, tier
+			h.Decide(f, &d)
+			if d.QPS != want || !d.Tenant.Clamped {
+				t.Errorf("operator's %q, tier %d: multiplier %d, want %d", operators, tier, d.QPS, want)
+			}
+			b, _ := h.PlanOf(3)
+			if tried, err := h.Try(t.Context(), 3, *b.Active, f); err != nil || tried.Decision.QPS != want {
+				t.Errorf("tried: %d, %v; want %d", tried.Decision.QPS, err, want)
+			}
+		}
+	}
+	if err := h.SetEnvelopes(Envelopes{TenantTiers: map[string]Envelope{"prro": {}}}); err == nil || !strings.Contains(err.Error(), `nearest: "pro"`) {
+		t.Error(err)
 	}
 }
 

@@ -72,6 +72,8 @@ type Envelopes struct {
 	// Its Tiers are the tiers that orgs may pick; empty: none. MayDeny, MinPrice, MaySkipBilling, MaySkipLimits and
 	// MayDropKey mean nothing here: an org may always refuse its own requests, and never do the others.
 	Tenant Envelope
+	// TenantTiers stand in for Tenant, as a whole, for keys whose configured tier has one.
+	TenantTiers map[string]Envelope
 }
 
 // Event is a plan that the host changed by itself, because a module failed too often.

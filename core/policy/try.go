@@ -177,7 +177,7 @@ func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial
 	if out.Decision.Verdict != Deny {
 		part := out.Answer
 		finish(&part, ft)
-		mine := question{h: h, env: q.env, tenant: &e.tenant, op: &out.Decision, by: &generation{recipe: run.r}}
+		mine := question{h: h, env: q.env, tenant: e.tenantOf(f.Tier), op: &out.Decision, by: &generation{recipe: run.r}}
 		mine.join(&told, &out.Decision, &part)
 	}
 	out.Decision.Envelope = &q.env.Envelope
