@@ -265,10 +265,24 @@ func TestBadKeyFlood(t *testing.T) {
 	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
 }
 
-// S12: an image costs its flat estimate, whatever its size.
+// S12: an image costs its flat estimate, whatever its size, on every route that takes one.
 func TestS12ImageIsFlat(t *testing.T) {
-	r := newRig(t, limits(auth.Key{TPMLimit: 2000}))
+	r := newRig(t, limits(auth.Key{TPMLimit: 10_000}))
 	image := strings.Repeat("QUJD", 3<<18)
-	body := `{"model":"gpt-4o","max_tokens":50,"messages":[{"role":"user","content":[{"type":"text","text":"what is this"},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + image + `"}}]}]}`
-	r.post("/v1/chat/completions", body).want(t, 200)
+	url := `"data:image/png;base64,` + image + `"`
+	for path, body := range map[string]string{
+		"/v1/chat/completions": `{"model":"gpt-4o","max_tokens":50,"messages":[{"role":"user","content":[{"type":"text","text":"what is this"},{"type":"image_url","image_url":{"url":` + url + `}}]}]}`,
+		"/v1/responses":        `{"model":"gpt-4o","max_output_tokens":50,"input":[{"role":"user","content":[{"type":"input_text","text":"what is this"},{"type":"input_image","image_url":` + url + `}]}]}`,
+		"/v1/messages":         `{"model":"claude-sonnet-4-5","max_tokens":50,"messages":[{"role":"user","content":[{"type":"text","text":"what is this"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + image + `"}}]}]}`,
+	} {
+		r.post(path, body).want(t, 200)
+		held := r.journal.of(llm.EntryReserve)
+		small := strings.Replace(body, image, "QUJD", 1)
+		r.post(path, small).want(t, 200)
+		again := r.journal.of(llm.EntryReserve)
+		if a, b := held[len(held)-1].Usage.InputTokens, again[len(again)-1].Usage.InputTokens; a != b || a < 80 || a > 2500 {
+			t.Errorf("%s: 3 MB is held at %d tokens, 3 bytes at %d", path, a, b)
+		}
+		r.clock.Advance(time.Minute)
+	}
 }

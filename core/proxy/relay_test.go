@@ -127,16 +127,18 @@ func TestS03IncludeUsage(t *testing.T) {
 		want bool
 	}{{"", false}, {`,"stream_options":{"include_usage":false}`, false}, {`,"stream_options":{}`, false}, {`,"stream_options":null`, false}, {`,"stream_options":{"include_usage":true}`, true}} {
 		r := newRig(t)
-		p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`+x.more), "x-sim", "out=8,usage_in=9,usage_out=8").want(t, 200)
-		got := false
-		for _, e := range p.events() {
-			got = got || strings.Contains(e, `"total_tokens"`)
-		}
-		if got != x.want {
-			t.Errorf("%s: usage chunk %v, want %v\n%s", x.more, got, x.want, p.body)
-		}
-		if e := r.journal.last(t); e.Usage.OutputTokens != 8 || e.Estimated {
-			t.Errorf("%s: the upstream was not asked: %+v", x.more, e)
+		for _, to := range everyRoute[:2] { // the routes with that option
+			p := r.post(to.path, to.with(`,"stream":true`+x.more), "x-sim", "out=8,usage_in=9,usage_out=8").want(t, 200)
+			got := false
+			for _, e := range p.events() {
+				got = got || strings.Contains(e, `"total_tokens"`)
+			}
+			if got != x.want {
+				t.Errorf("%s, %s: usage chunk %v, want %v\n%s", to.path, x.more, got, x.want, p.body)
+			}
+			if e := r.journal.last(t); e.Usage.OutputTokens != 8 || e.Estimated {
+				t.Errorf("%s, %s: the upstream was not asked: %+v", to.path, x.more, e)
+			}
 		}
 	}
 }
@@ -203,42 +205,62 @@ func (r *rig) leaveIf(req *http.Request, events int, before func()) (status int)
 	return resp.StatusCode
 }
 
-// S05: the client leaves; the upstream is closed within a second, what was relayed is charged, the rest is released.
+// S05: the client leaves a stream of any route; the upstream is closed within a second, what was relayed is charged, the
+// rest is released.
 func TestS05ClientLeaves(t *testing.T) {
 	r := newRig(t)
 	best := time.Hour
-	for _, x := range []struct {
-		sim    string
-		events int
-	}{{"out=500,nocap,pace=2ms", 50}, {"out=20,nocap,hang_after=21", 20}, {"silent=60s", 0}, {"out=500,nocap,hang_after=3", 3}} {
-		goroutines := runtime.NumGoroutine()
-		before, _ := r.limits.Balance(idUser)
-		start := time.Now()
-		r.leave(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true,"max_tokens":600`), "x-sim", x.sim), x.events, func() { start = time.Now() })
-		r.idle()
-		eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works for a client that has left")
-		took := time.Since(start)
-		if best = min(best, took); took > patience*time.Second {
-			t.Errorf("%s: the upstream is closed after %v", x.sim, took)
+	for _, x := range streams() {
+		x.body = strings.Replace(x.body, ":50", ":600", 1)
+		beforeUsage := r.usageEvent(x)
+		for _, how := range []struct {
+			sim    string
+			events int
+		}{{"out=500,nocap,pace=2ms", 50}, {"out=20,nocap,hang_after=" + itoa(beforeUsage), beforeUsage}, {"silent=60s", 0}, {"out=500,nocap,hang_after=6", 6}} {
+			goroutines := runtime.NumGoroutine()
+			before, _ := r.limits.Balance(idUser)
+			start := time.Now()
+			r.leave(r.request(x.path, streamed(x), "x-sim", how.sim), how.events, func() { start = time.Now() })
+			r.idle()
+			eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works for a client that has left")
+			took := time.Since(start)
+			if best = min(best, took); took > patience*time.Second {
+				t.Errorf("%s, %s: the upstream is closed after %v", x.path, how.sim, took)
+			}
+			e := r.journal.last(t)
+			after, held := r.limits.Balance(idUser)
+			if e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || int(e.Usage.OutputTokens) < (how.events-5)/2 || int(e.Usage.OutputTokens) > 2*how.events+10 || before-after != e.Cost || held != 0 {
+				t.Errorf("%s, %s: %+v, balance moved by %d", x.path, how.sim, e, before-after)
+			}
+			eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+4 }, "goroutines stay")
 		}
-		e := r.journal.last(t)
-		after, held := r.limits.Balance(idUser)
-		if e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || int(e.Usage.OutputTokens) < x.events/2 || int(e.Usage.OutputTokens) > 2*x.events+10 || before-after != e.Cost || held != 0 {
-			t.Errorf("%s: %+v, balance moved by %d", x.sim, e, before-after)
-		}
-		eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+4 }, "goroutines stay")
 	}
-	if best > 100*time.Millisecond { // the best of four, so that a starved machine does not decide
+	if best > 100*time.Millisecond { // the best of all, so that a starved machine does not decide
 		t.Errorf("a client that has left is noticed after %v", best)
 	}
 }
 
-// The same before the upstream has sent anything at all, buffered too: the input is owed, and the channel is not blamed.
+// usageEvent is which event of a stream of 20 tokens has the usage: so many come before it.
+func (r *rig) usageEvent(x route) (i int) {
+	r.t.Helper()
+	for k, e := range r.post(x.path, streamed(x), "x-sim", "out=20,nocap").want(r.t, 200).events() {
+		if strings.Contains(e, `"usage":{`) {
+			i = k
+		}
+	}
+	if i < 20 {
+		r.t.Fatalf("%s: usage is in event %d", x.path, i)
+	}
+	return i
+}
+
+// The same before the upstream has sent anything at all, buffered, on every route: the input is owed, and the channel is
+// not blamed.
 func TestS05ClientLeavesBeforeTheFirstByte(t *testing.T) {
 	r := newRig(t)
-	for range 5 {
+	for _, x := range everyRoute {
 		ctx, cancel := context.WithCancel(context.Background())
-		req := r.request("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=60s").WithContext(ctx)
+		req := r.request(x.path, x.body, "x-sim", "latency=60s").WithContext(ctx)
 		done := make(chan struct{})
 		go func() {
 			if resp, err := http.DefaultClient.Do(req); err == nil {
@@ -253,10 +275,11 @@ func TestS05ClientLeavesBeforeTheFirstByte(t *testing.T) {
 		r.idle()
 		eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream still works")
 		if took := time.Since(start); took > patience*time.Second {
-			t.Errorf("the upstream is closed after %v", took)
+			t.Errorf("%s: the upstream is closed after %v", x.path, took)
 		}
-		if e := r.journal.last(t); e.Status != llm.StatusPartial || e.Usage.InputTokens == 0 || e.Usage.OutputTokens != 0 || e.HTTPStatus != 0 {
-			t.Errorf("%+v", e)
+		owes := !strings.HasSuffix(x.path, "count_tokens")
+		if e := r.journal.last(t); e.Status != llm.StatusPartial || (e.Usage.InputTokens > 0) != owes || e.Usage.OutputTokens != 0 || e.HTTPStatus != 0 {
+			t.Errorf("%s: %+v", x.path, e)
 		}
 	}
 	for _, h := range r.client.Health(r.server.Snapshot().Catalog) {
@@ -327,21 +350,22 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// S06: a client that closes right after the terminal event has had a complete answer.
+// S06: a client that closes right after the terminal event has had a complete answer, on every route.
 func TestS06ClosedAfterTerminal(t *testing.T) {
 	r := newRig(t)
-	for range 20 {
+	for i := range 20 {
+		x := streams()[i%4]
 		ctx, cancel := context.WithCancel(context.Background())
-		resp, err := http.DefaultClient.Do(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=5,usage_in=6,usage_out=5").WithContext(ctx))
+		resp, err := http.DefaultClient.Do(r.request(x.path, x.with(`,"stream":true`), "x-sim", "out=5,usage_in=6,usage_out=5").WithContext(ctx))
 		must(t, err)
 		sc := bufio.NewScanner(resp.Body)
-		for sc.Scan() && sc.Text() != "data: [DONE]" {
+		for sc.Scan() && !(strings.HasPrefix(sc.Text(), "data: ") && strings.Contains(sc.Text(), terminal(x.path))) {
 		}
 		cancel()
 		_ = resp.Body.Close()
 		r.idle()
-		if e := r.journal.last(t); e.Status != llm.StatusFinalized || e.Usage.OutputTokens != 5 {
-			t.Fatalf("%+v", e)
+		if e := r.journal.last(t); e.Status != llm.StatusFinalized || e.Usage.OutputTokens != 5 || e.Estimated {
+			t.Fatalf("%s: %+v", x.path, e)
 		}
 	}
 }

@@ -136,9 +136,13 @@ func TestS09QPSDenial(t *testing.T) {
 	if p.header.Get("Retry-After") != "1" || p.header.Get("retry-after-ms") != "700" || p.header.Get("x-ratelimit-remaining-requests") != "0" || p.header.Get("x-ratelimit-reset-requests") != "700ms" {
 		t.Errorf("%v", p.header)
 	}
-	f = r.post("/v1/messages", everyRoute[4].body).want(t, 429).code(t, "rate_limit_exceeded")
-	if f["type"] != "rate_limit_error" {
-		t.Errorf("%v", f)
+	for _, x := range everyRoute {
+		p := r.post(x.path, x.body).want(t, 429)
+		f := p.code(t, "rate_limit_exceeded")
+		if f["type"] != map[bool]string{true: "rate_limit_error", false: "rate_limit_exceeded"}[strings.HasPrefix(x.path, "/v1/messages")] ||
+			f["retry_after_ms"] != 700.0 || p.header.Get("Retry-After") != "1" || p.header.Get("retry-after-ms") != "700" {
+			t.Errorf("%s: %v %v", x.path, f, p.header)
+		}
 	}
 	r.clock.Advance(700 * time.Millisecond)
 	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
@@ -396,10 +400,19 @@ func TestUpstream4xx(t *testing.T) {
 // S09, theirs: a 429 of the upstream never reaches the client raw.
 func TestS09UpstreamRateLimited(t *testing.T) {
 	r := newRig(t)
-	p := r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "status=429,retry_after=7").want(t, 429)
-	f := p.code(t, "upstream_rate_limited")
-	if ms := f["retry_after_ms"].(float64); ms < 6000 || ms > 7000 || p.header.Get("Retry-After") != "7" {
-		t.Errorf("%v %v", f, p.header)
+	for _, x := range everyRoute {
+		for _, more := range []string{"", `,"stream":true`} {
+			if more != "" && !slices.ContainsFunc(streams(), func(s route) bool { return s.path == x.path }) {
+				continue
+			}
+			r.setCatalogFresh()
+			p := r.post(x.path, x.with(more), "x-sim", "status=429,retry_after=7").want(t, 429)
+			f := p.code(t, "upstream_rate_limited")
+			typ := map[bool]string{true: "rate_limit_error", false: "rate_limit_exceeded"}[strings.HasPrefix(x.path, "/v1/messages")]
+			if ms := f["retry_after_ms"].(float64); ms < 6000 || ms > 7000 || p.header.Get("Retry-After") != "7" || f["type"] != typ {
+				t.Errorf("%s: %v %v", x.path, f, p.header)
+			}
+		}
 	}
 }
 

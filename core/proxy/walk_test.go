@@ -124,21 +124,24 @@ func TestS04TenEventsThenTheError(t *testing.T) {
 	}
 }
 
-// S09: a client that waits as long as it was told to after an upstream's 429 is served.
+// S09: a client that waits as long as it was told to after an upstream's 429 is served, in both dialects.
 func TestS09WaitingOutAnUpstreamsLimitIsEnough(t *testing.T) {
 	r := newRig(t)
-	f := r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "status=429,retry_after=1").want(t, 429).code(t, "upstream_rate_limited")
-	told := time.Now()
-	ms, _ := f["retry_after_ms"].(float64)
-	if ms < 1 || ms > 1000 {
-		t.Fatalf("%v", f)
+	for _, x := range []route{everyRoute[0], everyRoute[4]} {
+		sent := r.sim.Stats().Requests
+		f := r.post(x.path, x.body, "x-sim", "status=429,retry_after=1").want(t, 429).code(t, "upstream_rate_limited")
+		told := time.Now()
+		ms, _ := f["retry_after_ms"].(float64)
+		if ms < 1 || ms > 1000 {
+			t.Fatalf("%v", f)
+		}
+		r.post(x.path, x.body).want(t, 429).code(t, "upstream_rate_limited")
+		if n := r.sim.Stats().Requests - sent; n != 1 {
+			t.Errorf("%d requests reached a channel that asked for a pause", n)
+		}
+		time.Sleep(time.Until(told.Add(time.Duration(ms) * time.Millisecond)))
+		r.post(x.path, x.body).want(t, 200)
 	}
-	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "upstream_rate_limited")
-	if n := r.sim.Stats().Requests; n != 1 {
-		t.Errorf("%d requests reached a channel that asked for a pause", n)
-	}
-	time.Sleep(time.Until(told.Add(time.Duration(ms) * time.Millisecond)))
-	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
 }
 
 // The request log says why a request was refused, and which policy had a hand in it.

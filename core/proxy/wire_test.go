@@ -14,37 +14,36 @@ import (
 	"github.com/weir-gateway/weir/core/proxy"
 )
 
-// S10: 40 MB, announced, expected or chunked: 413 as JSON, and the client gets to read it.
+// S10: 40 MB, announced, expected or chunked, in both dialects: 413 as JSON, and the client gets to read it.
 func TestS10LargeBodies(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.options = proxy.Options{BodyBytes: 1 << 20} })
 	body := bytes.Repeat([]byte{'a'}, 40<<20)
-	for _, x := range []struct {
-		path string
-		how  func(*http.Request)
-	}{
-		{"/v1/chat/completions", func(*http.Request) {}},
-		{"/v1/messages", func(q *http.Request) { q.Header.Set("Expect", "100-continue") }},
-		{"/v1/chat/completions", func(q *http.Request) { q.ContentLength = -1 }},
-		{"/v1/messages", func(q *http.Request) { q.ContentLength = -1; q.Header.Set("Expect", "100-continue") }},
-	} {
-		req := r.request(x.path, "")
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		x.how(req)
-		tr := &http.Transport{ExpectContinueTimeout: time.Second}
-		resp, err := tr.RoundTrip(req)
-		if err != nil {
-			t.Fatalf("%s: %v", x.path, err)
-		}
-		b, err := io.ReadAll(resp.Body)
-		must(t, err)
-		_ = resp.Body.Close()
-		tr.CloseIdleConnections()
-		p := reply{resp.StatusCode, resp.Header, b, nil}
-		if f := p.want(t, 413).code(t, "request_too_large"); f["limit_bytes"] != float64(1<<20) {
-			t.Errorf("%v", f)
-		}
-		if strings.Contains(string(b), `"type":"error"`) != (x.path == "/v1/messages") {
-			t.Errorf("wrong dialect: %s", b)
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages"} {
+		for how, announce := range map[string]func(*http.Request){
+			"announced":            func(*http.Request) {},
+			"expected":             func(q *http.Request) { q.Header.Set("Expect", "100-continue") },
+			"chunked":              func(q *http.Request) { q.ContentLength = -1 },
+			"chunked and expected": func(q *http.Request) { q.ContentLength = -1; q.Header.Set("Expect", "100-continue") },
+		} {
+			req := r.request(path, "")
+			req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			announce(req)
+			tr := &http.Transport{ExpectContinueTimeout: time.Second}
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatalf("%s, %s: %v", path, how, err)
+			}
+			b, err := io.ReadAll(resp.Body)
+			must(t, err)
+			_ = resp.Body.Close()
+			tr.CloseIdleConnections()
+			p := reply{resp.StatusCode, resp.Header, b, nil}
+			if f := p.want(t, 413).code(t, "request_too_large"); f["limit_bytes"] != float64(1<<20) {
+				t.Errorf("%s, %s: %v", path, how, f)
+			}
+			if strings.Contains(string(b), `"type":"error"`) != (path == "/v1/messages") {
+				t.Errorf("%s, %s: wrong dialect: %s", path, how, b)
+			}
 		}
 	}
 }
@@ -76,38 +75,48 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-// S15: what two parsers could read differently is 400 in JSON, and the connection ends.
+// S15: what two parsers could read differently is 400 in JSON, in the dialect of the path, and the connection ends.
 func TestS15AmbiguousRequests(t *testing.T) {
 	r := newRig(t)
-	body := chat("gpt-4o", "")
-	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
-	length := "Content-Length: " + itoa(len(body)) + "\r\n"
 	auth := "Authorization: Bearer " + r.token + "\r\n"
-	for name, request := range map[string]string{
-		"both framings":     r.rawHead("/v1/chat/completions", auth, length, "Transfer-Encoding: chunked\r\n\r\n", chunked),
-		"both, the other":   r.rawHead("/v1/chat/completions", auth, "Transfer-Encoding: chunked\r\n", length, "\r\n", chunked),
-		"folded header":     r.rawHead("/v1/chat/completions", "Authorization: Bearer\r\n ", r.token, "\r\n", length, "\r\n", body),
-		"two of one":        r.rawHead("/v1/chat/completions", auth, auth, length, "\r\n", body),
-		"two lengths":       r.rawHead("/v1/chat/completions", auth, length, length, "\r\n", body),
-		"negative length":   r.rawHead("/v1/chat/completions", auth, "Content-Length: -1\r\n\r\n"),
-		"unknown coding":    r.rawHead("/v1/chat/completions", auth, "Transfer-Encoding: gzip, chunked\r\n\r\n", chunked),
-		"space before ':'":  r.rawHead("/v1/chat/completions", "Authorization : Bearer ", r.token, "\r\n", length, "\r\n", body),
-		"a NUL in a header": r.rawHead("/v1/chat/completions", auth, "X-A: \x00\r\n", length, "\r\n", body),
-		"no host":           "POST /v1/chat/completions HTTP/1.1\r\n" + auth + length + "\r\n" + body,
-		"not HTTP":          "hello\r\n\r\n",
-		"a broken chunk":    r.rawHead("/v1/chat/completions", auth, "Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
-	} {
-		raw := r.raw(request)
-		if !strings.HasPrefix(raw, "HTTP/1.1 400 ") || !strings.Contains(raw, `{"error":{"type":"invalid_request_error"`) || !strings.Contains(raw, "X-Request-Id: ") {
-			t.Errorf("%s: %.300s", name, raw)
+	for _, x := range everyRoute {
+		body := x.body
+		chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+		length := "Content-Length: " + itoa(len(body)) + "\r\n"
+		want := `{"error":{"type":"invalid_request_error"`
+		if strings.HasPrefix(x.path, "/v1/messages") {
+			want = `{"type":"error","error":{"type":"invalid_request_error"`
+		}
+		for name, request := range map[string]string{
+			"both framings":     r.rawHead(x.path, auth, length, "Transfer-Encoding: chunked\r\n\r\n", chunked),
+			"both, the other":   r.rawHead(x.path, auth, "Transfer-Encoding: chunked\r\n", length, "\r\n", chunked),
+			"folded header":     r.rawHead(x.path, "Authorization: Bearer\r\n ", r.token, "\r\n", length, "\r\n", body),
+			"two of one":        r.rawHead(x.path, auth, auth, length, "\r\n", body),
+			"two of the other":  r.rawHead(x.path, "x-api-key: ", r.token, "\r\nX-Api-Key: ", r.token, "\r\n", length, "\r\n", body),
+			"two lengths":       r.rawHead(x.path, auth, length, length, "\r\n", body),
+			"negative length":   r.rawHead(x.path, auth, "Content-Length: -1\r\n\r\n"),
+			"unknown coding":    r.rawHead(x.path, auth, "Transfer-Encoding: gzip, chunked\r\n\r\n", chunked),
+			"space before ':'":  r.rawHead(x.path, "Authorization : Bearer ", r.token, "\r\n", length, "\r\n", body),
+			"a NUL in a header": r.rawHead(x.path, auth, "X-A: \x00\r\n", length, "\r\n", body),
+			"no host":           "POST " + x.path + " HTTP/1.1\r\n" + auth + length + "\r\n" + body,
+			"a broken chunk":    r.rawHead(x.path, auth, "Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+		} {
+			raw := r.raw(request)
+			if !strings.HasPrefix(raw, "HTTP/1.1 400 ") || !strings.Contains(raw, want) || !strings.Contains(raw, "X-Request-Id: ") {
+				t.Errorf("%s, %s: %.300s", x.path, name, raw)
+			}
+		}
+		sent := r.sim.Stats().Requests
+		raw := r.raw(r.rawHead(x.path, auth, "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n", chunked))
+		if !strings.HasPrefix(raw, "HTTP/1.1 200 ") || r.sim.Stats().Requests != sent+1 {
+			t.Errorf("%s: a chunked body is fine: %.300s", x.path, raw)
 		}
 	}
-	if r.sim.Stats().Requests != 0 {
-		t.Error("something got through")
+	if raw := r.raw("hello\r\n\r\n"); !strings.HasPrefix(raw, "HTTP/1.1 400 ") || !strings.Contains(raw, `{"error":{"type":"invalid_request_error"`) {
+		t.Errorf("not HTTP: %.300s", raw)
 	}
-	raw := r.raw(r.rawHead("/v1/chat/completions", auth, "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n", chunked))
-	if !strings.HasPrefix(raw, "HTTP/1.1 200 ") {
-		t.Errorf("a chunked body is fine: %.300s", raw)
+	if n := r.sim.Stats().Requests; n != int64(len(everyRoute)) {
+		t.Errorf("%d requests got through", n)
 	}
 }
 
