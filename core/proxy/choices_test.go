@@ -84,6 +84,29 @@ func TestM09ChoicesWithoutACapAreHeldForAll(t *testing.T) {
 	}
 }
 
+// M09: an array of 2,048 texts, or of token arrays, is held for as a whole, in tokens and in money.
+func TestM09EveryEmbeddingIsHeldFor(t *testing.T) {
+	array := func(item string) string {
+		return `{"model":"text-embedding-3-small","input":[` + item + strings.Repeat(","+item, 2047) + `]}`
+	}
+	for item, each := range map[string]int{`"alpha beta gamma delta"`: 4, `[1,2,3,4,5]`: 5} {
+		r := newRig(t)
+		r.post("/v1/embeddings", array(item)).want(t, 200)
+		held := r.journal.of(llm.EntryReserve)[0]
+		if n := int(held.Usage.InputTokens); n < 2048*each || n > 2*2048*each || held.Held < price.Hold(llm.Tokens(2048*each), 0) {
+			t.Errorf("%s: %+v", item, held)
+		}
+		q := newRig(t, limits(auth.Key{TPMLimit: int64(2047 * each)}))
+		if f := q.post("/v1/embeddings", array(item)).want(t, 429).code(t, "request_exceeds_limit"); f["requested"] != float64(held.Usage.InputTokens) || q.sim.Stats().Requests != 0 {
+			t.Errorf("%s: %v", item, f)
+		}
+		b := newRig(t, func(s *setup) { s.balance = held.Held - 1 })
+		if f := b.post("/v1/embeddings", array(item)).want(t, 402).code(t, "insufficient_quota"); f["required_micro_cny"] != float64(held.Held) || b.sim.Stats().Requests != 0 {
+			t.Errorf("%s: %v", item, f)
+		}
+	}
+}
+
 func TestM09ABalanceForOneChoiceDoesNotPayForMany(t *testing.T) {
 	up := newSpy(t)
 	r := newRig(t, through(up), func(s *setup) { s.balance = price.Hold(20, 100) })
