@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/sim"
 	"github.com/weir-gateway/weir/core/upstream"
 )
@@ -20,12 +21,13 @@ import (
 // demoFlags are the demo's settings; empty ones are made up.
 type demoFlags struct {
 	listen, admin, upstream, data, key, adminToken, logLevel string
+	json                                                     bool
 }
 
 func (a *app) demo() *cobra.Command {
 	var f demoFlags
 	c := &cobra.Command{Use: "demo", Short: "Gateway, simulated upstream, one org, user and key, in one process", Args: exactly(),
-		Long: "Start everything in one process: no configuration, no network. Prints the key, the admin token and three curl\nlines to paste. Ctrl+C drains and prints a summary.",
+		Long: "Start everything in one process: no configuration, no network. Prints the key, the admin token and three curl\nlines to paste. Ctrl+C drains and prints a summary. With --json it prints both as JSON, one object a line.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.runDemo(c.Context(), f) }}
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:3000", "client listener")
 	c.Flags().StringVar(&f.admin, "admin", "127.0.0.1:3001", "admin listener")
@@ -34,6 +36,7 @@ func (a *app) demo() *cobra.Command {
 	c.Flags().StringVar(&f.key, "key", "", "client key, sk-weir-… (default: a new one)")
 	c.Flags().StringVar(&f.adminToken, "admin-token", "", "admin token, at least 16 characters (default: a random one)")
 	c.Flags().StringVar(&f.logLevel, "log-level", "warn", "debug, info, warn or error")
+	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return c
 }
 
@@ -84,9 +87,11 @@ func (a *app) serveDemo(ctx context.Context, f demoFlags, upstreamAddr string) e
 	g.start()
 	key, err := a.demoObjects(ctx, g, f)
 	if err == nil {
-		a.printDemo(g, key, f.adminToken, upstreamAddr)
-		err = g.wait(ctx)
-		a.printSummary(g)
+		d := running{Ready: g.proxy.Ready() == nil, GatewayURL: "http://" + g.clients.Addr().String(), AdminURL: "http://" + g.admins.Addr().String(),
+			UpstreamURL: "http://" + upstreamAddr, Key: key, AdminToken: f.adminToken, Model: demoModel, QPSLimit: demoQPS, TPMLimit: demoTPM}
+		if err = a.printDemo(&d, f.json); err == nil {
+			err = errors.Join(g.wait(ctx), a.printSummary(g, f.json))
+		}
 	}
 	return a.drain(g, err)
 }
@@ -139,7 +144,7 @@ func (a *app) demoObjects(ctx context.Context, g *gateway, f demoFlags) (key str
 	if err != nil {
 		return "", err
 	}
-	wanted := map[string]any{"userId": user.ID, "name": "demo", "tier": "free", "labels": map[string]string{"team": "blue"}, "qpsLimit": 2, "tpmLimit": 20000, "monthlyQuotaCny": 50}
+	wanted := map[string]any{"userId": user.ID, "name": "demo", "tier": "free", "labels": map[string]string{"team": "blue"}, "qpsLimit": demoQPS, "tpmLimit": demoTPM, "monthlyQuotaCny": 50}
 	if f.key == "" {
 		wanted["name"] = "demo " + a.clock.Wall().Format("2006-01-02 15:04:05")
 	} else {
@@ -183,14 +188,36 @@ func (r *remote) ensure(ctx context.Context, path string, object map[string]any)
 	return m, json.Unmarshal(answer, &m)
 }
 
-func (a *app) printDemo(g *gateway, key, token, upstreamAddr string) {
-	base, admin := "http://"+g.clients.Addr().String(), "http://"+g.admins.Addr().String()
-	chat := fmt.Sprintf(`curl -s %s/v1/chat/completions -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d`, base, key)
-	fmt.Fprintf(a.out, `Weir is running. Ctrl+C stops it.
+// The demo's key has these limits, and its examples this model.
+const (
+	demoQPS   = 2
+	demoTPM   = 20_000
+	demoModel = "gpt-4o-mini"
+)
+
+// running is what a demo says of itself.
+type running struct {
+	Ready       bool   `json:"ready"`
+	GatewayURL  string `json:"gateway_url"` // OpenAI's SDKs want /v1 behind it
+	AdminURL    string `json:"admin_url"`
+	UpstreamURL string `json:"upstream_url"`
+	Key         string `json:"key"`
+	AdminToken  string `json:"admin_token"`
+	Model       string `json:"model"` // one that the key may use
+	QPSLimit    int64  `json:"qps_limit"`
+	TPMLimit    int64  `json:"tpm_limit"`
+}
+
+func (a *app) printDemo(d *running, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(a.out).Encode(d)
+	}
+	chat := fmt.Sprintf(`curl -s %s/v1/chat/completions -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d`, d.GatewayURL, d.Key)
+	_, err := fmt.Fprintf(a.out, `Weir is running. Ctrl+C stops it.
 
   gateway      %[1]s/v1 (for Anthropic SDKs: %[1]s)
   admin        %[2]s
-  upstream     http://%[3]s (simulated)
+  upstream     %[3]s (simulated)
   key          %[4]s (2 requests per second, 20,000 tokens per minute)
   admin token  %[5]s
 
@@ -205,22 +232,51 @@ A stream:
 
 A storm, and the truth about it:
   for i in 1 2 3 4 5; do %[6]s '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}]}' -w '\n%%{http_code}\n'; done
-`, base, admin, upstreamAddr, key, token, chat)
+`, d.GatewayURL, d.AdminURL, d.UpstreamURL, d.Key, d.AdminToken, chat)
+	return err
 }
 
-// printSummary says what the demo's ledger recorded.
-func (a *app) printSummary(g *gateway) {
-	byStatus := map[string]int{}
-	var tokens, cost int64
+// summary is what a demo's ledger recorded.
+type summary struct {
+	Finalized int    `json:"finalized"`
+	Partial   int    `json:"partial"`
+	Failed    int    `json:"failed"` // or refunded
+	Tokens    int64  `json:"tokens"`
+	CostMicro int64  `json:"cost_micro"`
+	Currency  string `json:"currency"`
+	StillOpen int    `json:"reservations_open"`
+}
+
+// summarise reads the ledger once.
+func summarise(g *gateway) (s summary, err error) {
+	s.Currency, s.StillOpen = g.cfg.Currency, g.limiter.Open()
 	for r, err := range g.ledger.Records(ledger.Filter{}) {
 		if err != nil {
-			g.log.Error("reading usage", "error", err)
-			return
+			return s, fmt.Errorf("reading usage: %w", err)
 		}
-		byStatus[r.End.Status.String()]++
-		tokens += int64(r.End.Usage.Total())
-		cost += int64(r.End.Cost)
+		switch r.End.Status {
+		case llm.StatusFinalized:
+			s.Finalized++
+		case llm.StatusPartial:
+			s.Partial++
+		case llm.StatusRefunded, llm.StatusFailed:
+			s.Failed++
+		}
+		s.Tokens += int64(r.End.Usage.Total())
+		s.CostMicro += int64(r.End.Cost)
 	}
-	fmt.Fprintf(a.out, "\n%d requests finalized, %d partial, %d refunded or failed; %d tokens; %d micro-%s charged; %d reservations open\n",
-		byStatus["finalized"], byStatus["partial"], byStatus["refunded"]+byStatus["failed"], tokens, cost, g.cfg.Currency, g.limiter.Open())
+	return s, nil
+}
+
+func (a *app) printSummary(g *gateway, asJSON bool) error {
+	s, err := summarise(g)
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return json.NewEncoder(a.out).Encode(s)
+	}
+	_, err = fmt.Fprintf(a.out, "\n%d requests finalized, %d partial, %d refunded or failed; %d tokens; %d micro-%s charged; %d reservations open\n",
+		s.Finalized, s.Partial, s.Failed, s.Tokens, s.CostMicro, s.Currency, s.StillOpen)
+	return err
 }

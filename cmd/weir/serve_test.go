@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -251,5 +252,46 @@ func TestDemoTwiceOnTheSameData(t *testing.T) {
 				t.Errorf("a request with the key gets %d", got)
 			}
 		})
+	}
+}
+
+// TestDemoJSON: a script reads from the first line where everything is, and may ask at once; from the last how it went.
+func TestDemoJSON(t *testing.T) {
+	var c console
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- c.app(nil).run(ctx, []string{"demo", "--json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", "127.0.0.1:0"})
+	}()
+	for range 1200 {
+		if strings.Contains(c.stdout(), "\n") {
+			break
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	var d running
+	if err := json.Unmarshal([]byte(c.stdout()), &d); err != nil {
+		t.Fatalf("%v: %s%s", err, c.stdout(), c.stderr())
+	}
+	if !d.Ready || d.QPSLimit != 2 || d.TPMLimit != 20_000 || d.UpstreamURL == "" {
+		t.Errorf("%+v", d)
+	}
+	p := &process{t: t, env: map[string]string{"WEIR_URL": d.GatewayURL}}
+	if got := p.status(d.Key, fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hello"}]}`, d.Model)); got != http.StatusOK {
+		t.Errorf("a request with the key and the model gets %d", got)
+	}
+	keys := must(t, map[string]string{"WEIR_ADMIN_URL": d.AdminURL, "WEIR_ADMIN_TOKEN": d.AdminToken}, "key", "list", "--json")
+	if !strings.Contains(keys, d.Key[:len("sk-weir-")+8]) {
+		t.Errorf("the admin API has %s", keys)
+	}
+	cancel()
+	if code := <-ended; code != exitDone {
+		t.Errorf("exit %d: %s", code, c.stderr())
+	}
+	lines := strings.Split(strings.TrimSpace(c.stdout()), "\n")
+	var s summary
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &s); err != nil || len(lines) != 2 || s.Finalized != 1 || s.Tokens == 0 || s.CostMicro == 0 || s.Currency != "cny" || s.StillOpen != 0 {
+		t.Errorf("%v, %+v: %s", err, s, c.stdout())
 	}
 }
