@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,18 +49,33 @@ func BenchmarkReserveCommit(b *testing.B) {
 	}
 }
 
+// BenchmarkReserveCommitParallel is one goroutine per core: all of one key, or each of its own key and user, so that
+// they meet at the model and the global dimension only.
 func BenchmarkReserveCommitParallel(b *testing.B) {
+	for _, own := range []bool{false, true} {
+		b.Run(map[bool]string{false: "one-key", true: "own-keys"}[own], func(b *testing.B) { benchParallel(b, own) })
+	}
+}
+
+func benchParallel(b *testing.B, own bool) {
 	m := New(Options{}, llm.NewSystemClock(), nil)
 	defer m.Close()
 	m.LoadBalance(2, 1<<60)
+	var keys atomic.Uint64
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		c := benchClaim(3)
+		if own {
+			k := 100 + keys.Add(1)
+			c.Caller.Key, c.Caller.User, c.Dims[0].ID.Scope = k, k, k
+			m.LoadBalance(k, 1<<60)
+		}
 		for pb.Next() {
 			r, d, err := m.Reserve(context.Background(), c)
 			if d != nil || err != nil {
 				b.Fatal(d, err)
 			}
+			r.Sent("primary")
 			r.Commit(llm.Usage{InputTokens: 90, OutputTokens: 50}, true)
 		}
 	})
@@ -162,7 +178,7 @@ func BenchmarkSlidingLog(b *testing.B) {
 		now := time.Duration(0)
 		for b.Loop() {
 			now += 2 * time.Millisecond
-			if g.fits(now, bd, 1) {
+			if g.left(now, bd) >= 1 {
 				g.charge(now, bd, 1, false)
 			}
 		}
@@ -174,7 +190,7 @@ func BenchmarkSlidingLog(b *testing.B) {
 			g.charge(time.Duration(i)*time.Microsecond, bd, 1, false)
 		}
 		for b.Loop() {
-			if g.fits(time.Millisecond, bd, 1) {
+			if g.left(time.Millisecond, bd) >= 1 {
 				b.Fatal("admitted")
 			}
 		}

@@ -619,7 +619,7 @@ func TestExactLogGoesCoarse(t *testing.T) {
 	now := time.Duration(0)
 	for range 15_000 {
 		now += 50 * time.Microsecond
-		if !g.fits(now, b, 1) {
+		if g.left(now, b) < 1 {
 			t.Fatal("refused below the limit")
 		}
 		g.charge(now, b, 1, false)

@@ -1,6 +1,9 @@
 package limit
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // gauge is one rate of a dimension: requests (QPS) or tokens (TPM). long keeps ten windows, coarsely, and exists
 // only under the sliding rule and only once a request came with a burst: the promise for ten windows counts from
@@ -68,15 +71,16 @@ func tenTimes(n int64) int64 {
 	return 10 * n
 }
 
-// fits tells whether n more stay within b.
-func (g *gauge) fits(now time.Duration, b bound, n int64) bool {
+// left is how much more stays within b; negative where more is in use than b lets in.
+func (g *gauge) left(now time.Duration, b bound) int64 {
 	if b.most == 0 {
-		return true
+		return math.MaxInt64
 	}
-	if n > b.most-g.short.level(now, b.rate) {
-		return false
+	n := b.most - g.short.level(now, b.rate)
+	if b.ten > 0 && g.long != nil {
+		n = min(n, b.ten-g.long.level(now, 0))
 	}
-	return b.ten == 0 || g.long == nil || n <= b.ten-g.long.level(now, 0)
+	return n
 }
 
 // overrun explains why n more do not fit: the limit that was hit, what is in use, and how long to wait.
@@ -96,15 +100,6 @@ func (g *gauge) overrun(now time.Duration, b bound, n int64) (limit, current int
 		}
 	}
 	return limit, current, wait
-}
-
-// left is how much of b remains.
-func (g *gauge) left(now time.Duration, b bound) int64 {
-	n := b.most - g.short.level(now, b.rate)
-	if b.ten > 0 && g.long != nil {
-		n = min(n, b.ten-g.long.level(now, 0))
-	}
-	return max(n, 0)
 }
 
 // whole is how long until nothing is in use, if nobody else is admitted.
@@ -134,7 +129,7 @@ func (g *gauge) charge(now time.Duration, b bound, n int64, held bool) post {
 // remember starts the history of ten windows with what the present one still knows.
 func (g *gauge) remember(now time.Duration) {
 	w := newWindow(ruleSliding, 10*g.short.span, g.short.span/10)
-	g.short.age(now)
+	g.short.settleTo(now, 0)
 	for id := g.short.head; id < g.short.head+g.short.n; id++ {
 		s := g.short.at(id)
 		w.add(s.last, 0, s.used, false)
@@ -142,21 +137,16 @@ func (g *gauge) remember(now time.Duration) {
 	g.long = &w
 }
 
-// giveBack takes n of a post back where it was made, if that slot lives.
-func (g *gauge) giveBack(now time.Duration, rate int64, p post, n int64) {
-	g.short.settleTo(now, rate)
-	g.short.giveBack(p.short, n)
-	if g.long != nil {
-		g.long.age(now)
-		g.long.giveBack(p.long, n)
+// settle makes a post's tokens used for good and takes back of them out again, where it was made, if that slot lives.
+func (g *gauge) settle(now time.Duration, rate int64, p post, back int64) {
+	if p.n <= 0 {
+		return
 	}
-}
-
-// unhold makes a post's tokens used for good.
-func (g *gauge) unhold(now time.Duration, rate int64, p post) {
-	if p.n > 0 {
-		g.short.settleTo(now, rate)
-		g.short.unhold(p.short, p.n)
+	g.short.settleTo(now, rate)
+	g.short.settle(p.short, p.n, back)
+	if g.long != nil && back > 0 {
+		g.long.settleTo(now, 0)
+		g.long.settle(p.long, 0, back)
 	}
 }
 

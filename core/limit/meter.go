@@ -102,7 +102,7 @@ func (c *charge) postLocked(now time.Duration, n int64) {
 		c.last.n += n
 		return
 	}
-	g.unhold(now, c.tpm.rate, c.last)
+	g.settle(now, c.tpm.rate, c.last, 0)
 	c.last = p
 }
 
@@ -113,15 +113,10 @@ func (c *charge) endLocked(now time.Duration, target int64) {
 	if target > c.total {
 		g.charge(now, c.tpm, target-c.total, false)
 	}
-	g.unhold(now, rate, c.first)
-	g.unhold(now, rate, c.last)
-	if back := c.total - target; back > 0 {
-		late := min(back, c.last.n)
-		if late > 0 {
-			g.giveBack(now, rate, c.last, late)
-		}
-		g.giveBack(now, rate, c.first, min(back-late, c.first.n))
-	}
+	back := max(c.total-target, 0)
+	late := min(back, c.last.n)
+	g.settle(now, rate, c.last, late)
+	g.settle(now, rate, c.first, min(back-late, c.first.n))
 	c.m.mu.open--
 	c.m.mu.touched = now
 }

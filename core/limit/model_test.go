@@ -682,7 +682,7 @@ func dumpGauge(g *gauge, now time.Duration) string {
 }
 
 func dumpWindow(w *window, now time.Duration) string {
-	w.age(now)
+	w.level(now, 0) // lets go what is due
 	out := fmt.Sprintf("used %d held %d since %v part %d rate %d until %v head %d:", w.used, w.held, w.since, w.part, w.rate, w.until, w.head)
 	for id := w.head; id < w.head+w.n; id++ {
 		out += fmt.Sprintf(" %+v", *w.at(id))

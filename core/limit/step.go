@@ -17,6 +17,8 @@ type ask struct {
 	qps, tpm    bound
 	concurrency int64
 	tokens      int64 // weighted
+	qpsLeft     int64 // what the test found to be left; nothing where loose, which is not tested
+	tpmLeft     int64
 	cost        uint32
 	rank        uint8 // order of reporting
 	loose       bool  // charged, never refuses
@@ -196,14 +198,15 @@ func (s *step) decideMoneyLocked(mon *Money, v *verdict) {
 	}
 }
 
-// overLocked tells which of the dimension's meters refuse.
+// overLocked tells which of the dimension's meters refuse, and notes what the others have left.
 func (a *ask) overLocked(now time.Duration) (concurrency, qps, tpm bool) {
 	mu := &a.m.mu
+	a.qpsLeft, a.tpmLeft = mu.qps.left(now, a.qps), mu.tpm.left(now, a.tpm)
 	if a.held == 0 {
 		concurrency = a.concurrency > 0 && mu.open >= a.concurrency
-		qps = !mu.qps.fits(now, a.qps, 1)
+		qps = a.qpsLeft < 1
 	}
-	return concurrency, qps, !mu.tpm.fits(now, a.tpm, a.tokens)
+	return concurrency, qps, a.tpmLeft < a.tokens
 }
 
 func (a *ask) decideLocked(now time.Duration, v *verdict) {
@@ -252,10 +255,11 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 		} else {
 			h.charges[h.n].beginLocked(now, a, layer)
 			h.n++
+			a.qpsLeft--
 		}
 		if !a.loose {
-			h.requests.tighten(&mu.qps, a.qps, now)
-			h.tokens.tighten(&mu.tpm, a.tpm, now)
+			h.requests.tighten(a.qpsLeft, &mu.qps, a.qps, now)
+			h.tokens.tighten(a.tpmLeft-a.tokens, &mu.tpm, a.tpm, now)
 		}
 	}
 	s.holdMoneyLocked(now, s.balance)
@@ -271,11 +275,8 @@ func (s *step) holdMoneyLocked(now time.Duration, m *meter) {
 }
 
 // tighten keeps the rate with the least left.
-func (r *Rate) tighten(g *gauge, b bound, now time.Duration) {
-	if b.most == 0 {
-		return
-	}
-	if left := g.left(now, b); !r.OK || left < r.Remaining {
+func (r *Rate) tighten(left int64, g *gauge, b bound, now time.Duration) {
+	if b.most > 0 && (!r.OK || left < r.Remaining) {
 		*r = Rate{OK: true, Limit: b.most, Remaining: left, ResetMS: ceilMS(g.whole(now, b.rate))}
 	}
 }

@@ -119,7 +119,7 @@ func (m *Memory) Storm(id ID, limit int64) *Denial {
 	mt.mu.Lock()
 	defer mt.mu.Unlock()
 	g, b := &mt.mu.qps, mt.boundLocked(limit)
-	if mt.mu.dead || g.fits(now, b, 1) {
+	if mt.mu.dead || g.left(now, b) >= 1 {
 		return nil
 	}
 	if mt.mu.looks++; mt.mu.looks%lookEvery == 0 {

@@ -88,7 +88,7 @@ func (m *Memory) takeBack(h *hold) {
 	for i := range h.n {
 		c := &h.charges[i]
 		c.m.mu.Lock()
-		c.m.mu.qps.giveBack(now, c.qpsRate, c.qps, c.qps.n)
+		c.m.mu.qps.settle(now, c.qpsRate, c.qps, c.qps.n)
 		c.endLocked(now, 0)
 		c.m.mu.Unlock()
 	}

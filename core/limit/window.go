@@ -32,6 +32,7 @@ type window struct {
 	head  uint64 // the oldest slot's id; ids start at 1, so 0 names none
 	n     uint64
 	until time.Duration // charges before this join the newest slot
+	frees time.Duration // nothing leaves before this, if not later; 0 under a token bucket, which always drains
 
 	used, held int64 // sums over the living slots
 
@@ -55,37 +56,45 @@ func newWindow(r rule, span, width time.Duration) window {
 // level is what is in use at now. Under a token bucket it is computed and nothing is stored: a refused request must
 // not leave a drain at its own rate behind.
 func (w *window) level(now time.Duration, rate int64) int64 {
+	if now < w.frees {
+		return w.used
+	}
+	return w.levelLater(now, rate)
+}
+
+func (w *window) levelLater(now time.Duration, rate int64) int64 {
 	if w.rule == ruleBucket {
 		return max(w.used-w.drained(now, rate), 0)
 	}
-	w.age(now)
+	w.shed(now, rate)
 	return w.used
 }
 
-// age drops what time alone has freed.
-func (w *window) age(now time.Duration) {
+// settleTo brings the slots up to now: what time alone has freed is gone. Most calls are one compare.
+func (w *window) settleTo(now time.Duration, rate int64) {
+	if now >= w.frees {
+		w.shed(now, rate)
+	}
+}
+
+func (w *window) shed(now time.Duration, rate int64) {
 	switch w.rule {
 	case ruleSliding:
 		for w.n > 0 && w.at(w.head).last+w.span <= now {
 			w.pop()
 		}
-		if w.n == 0 && len(w.ring) > keptSlots {
+		if w.n > 0 {
+			w.frees = w.at(w.head).last + w.span
+		} else if len(w.ring) > keptSlots {
 			w.ring = nil
 		}
 	case ruleFixed:
 		if w.n > 0 && w.since+w.span <= now {
 			w.pop()
 		}
-	}
-}
-
-// settleTo brings the slots up to now, under every rule.
-func (w *window) settleTo(now time.Duration, rate int64) {
-	if w.rule == ruleBucket {
+	case ruleBucket:
 		w.drain(now, rate)
-		return
 	}
-	w.age(now)
 }
 
 // add charges n at now and returns the slot it went to. With held it belongs to an open reservation.
@@ -114,6 +123,8 @@ func (w *window) push(now time.Duration) {
 	}
 	if w.n > 0 { // a settlement's clock may be read just before another's charge
 		now = max(now, w.at(w.head+w.n-1).last)
+	} else if w.rule != ruleBucket {
+		w.frees = now + w.span
 	}
 	switch {
 	case w.rule == ruleFixed:
@@ -148,26 +159,18 @@ func (w *window) at(id uint64) *slot { return &w.ring[id&uint64(len(w.ring)-1)] 
 
 func (w *window) lives(id uint64) bool { return id-w.head < w.n }
 
-// giveBack takes n out of the slot it was charged to, as far as it is still there. REQUIRES: settleTo(now).
-func (w *window) giveBack(id uint64, n int64) {
+// settle ends a charge in the slot it was made in, if that lives: held becomes used for good, and back of it is taken
+// out again, as far as it is still there. REQUIRES: settleTo(now).
+func (w *window) settle(id uint64, held, back int64) {
 	if !w.lives(id) {
 		return
 	}
 	s := w.at(id)
-	n = min(n, s.used)
-	s.used -= n
-	w.used -= n
-}
-
-// unhold turns n of a slot from held into used for good. REQUIRES: settleTo(now).
-func (w *window) unhold(id uint64, n int64) {
-	if !w.lives(id) {
-		return
-	}
-	s := w.at(id)
-	n = min(n, s.held)
-	s.held -= n
-	w.held -= n
+	held, back = min(held, s.held), min(back, s.used)
+	s.held -= held
+	w.held -= held
+	s.used -= back
+	w.used -= back
 }
 
 // wait is how long it takes, from now and with nobody else admitted, until the level is at most target.
