@@ -37,7 +37,7 @@ type outcome struct {
 
 // endings is the one place where it is decided what an ending costs, in tokens and in money alike. A deferred Release,
 // a panic, a Close and the leak net all come through here, so that none of them can be free by accident.
-func endings(p progress, e ending) outcome {
+func endings(p *progress, e *ending) outcome {
 	known := p.stage == stageKnown
 	switch {
 	case e.complete && (e.reported || !known):

@@ -47,7 +47,7 @@ func TestEndings(t *testing.T) {
 		{"panic after sending", progress{stage: stageRelayed, input: 20, relayed: 7, status: 500}, release,
 			outcome{llm.StatusPartial, partial, true}},
 	} {
-		if got := endings(c.p, c.e); got != c.want {
+		if got := endings(&c.p, &c.e); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestOnlyFinalizedAndPartialCostMoney(t *testing.T) {
 	for s := stageUnsent; s <= stageKnown; s++ {
 		for _, status := range []int{0, 200, 400, 503} {
 			for _, e := range []ending{{}, {complete: true}, {complete: true, reported: true}} {
-				o := endings(progress{stage: s, input: 5, relayed: 6, usage: llm.Usage{InputTokens: 1}, status: status}, e)
+				o := endings(&progress{stage: s, input: 5, relayed: 6, usage: llm.Usage{InputTokens: 1}, status: status}, &e)
 				if !o.owed() && o.usage != (llm.Usage{}) {
 					t.Errorf("stage %d, status %d, %+v: %v with usage %+v", s, status, e, o.status, o.usage)
 				}

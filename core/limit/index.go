@@ -71,6 +71,11 @@ func (x *index) get(id *ID, label int32, key uint64, sure bool) *meter {
 			return m
 		}
 	}
+	return x.make(h, id, label, key)
+}
+
+// make is get under mu, where nothing is hidden.
+func (x *index) make(h uint64, id *ID, label int32, key uint64) *meter {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if m := x.find(h, id, label); m != nil {

@@ -276,34 +276,32 @@ func (r Reservation) Move() Reservation {
 
 // Commit ends a complete answer. u is the provider's usage when reported, else the counted text.
 func (r Reservation) Commit(u llm.Usage, reported bool) Settlement {
-	return r.end(ending{complete: true, usage: u, reported: reported})
+	return r.end(&ending{complete: true, usage: u, reported: reported})
 }
 
 // Release ends the hold at whatever progress it has; the net for every exit.
-func (r Reservation) Release() Settlement { return r.end(ending{}) }
+func (r Reservation) Release() Settlement { return r.end(&ending{}) }
 
-// end settles, once: the journal first, then memory, so that no freed money is admitted again before the charge that
-// freed it stands in the log.
-func (r Reservation) end(e ending) Settlement {
-	h := r.enter(stateEnding)
-	if h == nil {
-		return Settlement{}
+// end settles, once.
+func (r Reservation) end(e *ending) (s Settlement) {
+	if h := r.enter(stateEnding); h != nil {
+		h.settle(e, &s)
 	}
-	return h.settle(e)
+	return s
 }
 
-// settle ends a hold that is in stateEnding.
-func (h *hold) settle(e ending) Settlement {
+// settle ends a hold that is in stateEnding: the journal first, then memory, so that no freed money is admitted again
+// before the charge that freed it stands in the log.
+func (h *hold) settle(e *ending, s *Settlement) {
 	m, now := h.owner, h.owner.clock.Mono()
-	o := endings(h.progress, e)
-	s := Settlement{First: true, Status: o.status, Usage: o.usage}
+	o := endings(&h.progress, e)
+	s.First, s.Status, s.Usage = true, o.status, o.usage
 	if o.owed() && h.money.Billed {
-		s.Cost = h.money.Price.Cost(o.usage)
+		s.Cost = h.money.Price.Cost(s.Usage)
 	}
-	s.Seq = m.resolve(h, now, &s, o.estimated)
-	m.free(h, now, o.usage.Total(), s.Cost)
+	s.Seq = m.resolve(h, now, s, o.estimated)
+	m.free(h, now, s.Usage.Total(), s.Cost)
 	m.table.put(h)
-	return s
 }
 
 // resolve records the ending. The journal always takes one; were it not to, memory is charged all the same.

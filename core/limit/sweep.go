@@ -48,7 +48,7 @@ func (h *hold) releaseLeaked(now time.Duration) {
 		return
 	}
 	h.word.Store(w - stateOpen + stateEnding)
-	h.settle(ending{})
+	h.settle(&ending{}, new(Settlement))
 }
 
 // free gives memory back what the ending does not cost: each charge is settled at tokens, the money at cost.

@@ -66,15 +66,15 @@ type table struct {
 // take gives a free slot. It is nobody else's until open.
 func (t *table) take() *hold {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.mu.inUse++
 	h := t.mu.free
-	if h == nil {
+	if h != nil {
+		t.mu.free = h.next
+	} else {
 		h = &hold{owner: t.owner}
 		t.mu.all = append(t.mu.all, h)
-		return h
 	}
-	t.mu.free = h.next
+	t.mu.Unlock()
 	return h
 }
 
@@ -87,9 +87,9 @@ func (t *table) put(h *hold) {
 	h.generation++
 	h.word.Store(h.generation<<stateBits + stateFree)
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.mu.inUse--
 	h.next, t.mu.free = t.mu.free, h
+	t.mu.Unlock()
 }
 
 func (t *table) open() int {
