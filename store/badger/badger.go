@@ -13,7 +13,21 @@
 // through descriptors of our own:
 //
 //	Apply:  txn.Commit                       (Badger's lock)
-//	Sync:   sync.mu { fsync each *.mem file from the last one synced on; Badger's Sync if a value went to the value log }
+//	Sync:   sync.mu { fsync each *.mem file from the last one synced on, and the value log if it got a value; write the seal }
+//
+// # A sync that fails
+//
+// After a failed fsync the kernel may take the pages it could not write for clean: a second fsync of the same file
+// succeeds and has written nothing. So no file is ever synced again after its sync failed. What is in doubt is still in
+// memory, in Badger's tables of it; the next Apply or Sync closes Badger, which writes those as new files and syncs
+// them, and opens it again on new logs. Until that has succeeded every Apply and Sync fails; so long as new files cannot
+// be written either, it waits for them to be.
+//
+// # Damage
+//
+// Every record, block and index has a checksum of Badger's, but not every reader of Badger's heeds them. Open
+// therefore reads the whole folder first (some 1 s a GB) and names the file that is damaged; see seal.go for what a crash may have torn
+// and what it cannot have.
 //
 // # A full disk
 //
@@ -36,6 +50,7 @@
 package badger
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,6 +61,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -59,18 +75,29 @@ const (
 	tableBytes    = 2 << 20
 	valueLogBytes = 80 << 20 // one file; also the largest value
 	bigValue      = 48 << 10 // values from here on go to the value log
+
+	sealEvery = time.Second
 )
 
 // Store is a folder of Badger's. Safe for concurrent use.
 type Store struct {
-	db     *badger.DB
 	dir    string
 	o      Options
+	fsync  func(*os.File) error
 	big    atomic.Bool // a value went to the value log since the last Sync
 	closed atomic.Bool
-	mu     struct {
+	doubt  atomic.Pointer[error] // why a sync failed; until what it left in doubt is written anew
+	stop   chan struct{}
+	idle   sync.WaitGroup // the sealer
+	life   struct {
+		sync.RWMutex            // held for writing while Badger is closed and opened again
+		db           *badger.DB // never nil; closed for good after Close, or while doubt stands
+	}
+	mu struct { // taken before life
 		sync.Mutex
-		synced string // the newest log file that Sync has seen; older ones are stable
+		seal   seal   // what is stable; log names the newest log file that Sync has seen, older ones are complete
+		sealed string // as written
+		reader bufio.Reader
 	}
 }
 
@@ -79,6 +106,7 @@ type Options struct {
 	Log          *slog.Logger                    // gets Badger's warnings and errors; nil is silence
 	ReserveBytes int64                           // free space below which nothing is written; DefaultReserveBytes
 	Free         func(dir string) (int64, error) // bytes left for a folder; the default asks the file system
+	fsync        func(*os.File) error            // for tests
 }
 
 var _ ledger.Store = (*Store)(nil)
@@ -97,16 +125,53 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o}
+	s := &Store{dir: dir, o: o, fsync: o.fsync, stop: make(chan struct{})}
+	if s.fsync == nil {
+		s.fsync = (*os.File).Sync
+	}
 	if err := s.room(nil); err != nil {
+		return nil, err
+	}
+	if err := checkLocked(dir); err != nil {
 		return nil, err
 	}
 	db, err := badger.Open(settings(dir, o.Log))
 	if err != nil {
 		return nil, openError(dir, err)
 	}
-	s.db = db
+	s.life.db = db
+	s.idle.Add(1)
+	go s.sealer()
 	return s, nil
+}
+
+// checkLocked checks a folder that nobody else has.
+func checkLocked(dir string) error {
+	release, err := lockDir(dir)
+	if err != nil {
+		return lockedError(dir, err)
+	}
+	defer release()
+	return check(dir)
+}
+
+// sealer seals what Badger did to the manifest by itself, after the last write.
+func (s *Store) sealer() {
+	defer s.idle.Done()
+	tick := time.NewTicker(sealEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		if st, err := os.Stat(filepath.Join(s.dir, manifestName)); err == nil && st.Size() != s.mu.seal.manifest && s.doubt.Load() == nil {
+			_ = s.syncLocked() // a failure is in doubt, which the next writer is told
+		}
+		s.mu.Unlock()
+	}
 }
 
 func settings(dir string, log *slog.Logger) badger.Options {
@@ -124,6 +189,7 @@ func settings(dir string, log *slog.Logger) badger.Options {
 		WithIndexCacheSize(0).
 		WithValueThreshold(bigValue).
 		WithValueLogFileSize(valueLogBytes).
+		WithVerifyValueChecksum(true).
 		WithMetricsEnabled(false)
 	if log == nil {
 		return o.WithLogger(nil)
@@ -182,14 +248,18 @@ func unreadable(dir string, err error) error {
 
 func openError(dir string, err error) error {
 	if strings.Contains(err.Error(), "Another process is using this Badger database") {
-		holder := ""
-		if pid, readErr := os.ReadFile(filepath.Join(dir, "LOCK")); readErr == nil {
-			holder = " (pid " + strings.TrimSpace(string(pid)) + ")"
-		}
-		return &llm.Error{Kind: llm.KindUnavailable, Code: "store_locked",
-			Message: fmt.Sprintf("the data folder %s is in use by another process%s; stop it, or name another folder", dir, holder), Err: err}
+		return lockedError(dir, err)
 	}
 	return fmt.Errorf("the data folder %s cannot be opened: %w", dir, err)
+}
+
+func lockedError(dir string, err error) error {
+	holder := ""
+	if pid, readErr := os.ReadFile(filepath.Join(dir, "LOCK")); readErr == nil {
+		holder = " (pid " + strings.TrimSpace(string(pid)) + ")"
+	}
+	return &llm.Error{Kind: llm.KindUnavailable, Code: "store_locked",
+		Message: fmt.Sprintf("the data folder %s is in use by another process%s; stop it, or name another folder", dir, holder), Err: err}
 }
 
 // Apply implements ledger.Store.
@@ -200,7 +270,39 @@ func (s *Store) Apply(b []ledger.Write, sync bool) error {
 	if err := s.room(b); err != nil {
 		return err
 	}
-	txn := s.db.NewTransaction(true)
+	if s.doubt.Load() != nil {
+		if err := s.Sync(); err != nil {
+			return err
+		}
+	}
+	if err := s.commit(b); err != nil {
+		return err
+	}
+	if sync {
+		return s.Sync()
+	}
+	return nil
+}
+
+// enter keeps Badger open until life is unlocked. It does not wait for a renewal: that waits for those who are in, and one
+// of them may be a visitor that calls again.
+func (s *Store) enter() error {
+	if s.life.TryRLock() {
+		return nil
+	}
+	if why := s.doubt.Load(); why != nil {
+		return *why
+	}
+	return errClosed
+}
+
+// commit writes a batch to Badger.
+func (s *Store) commit(b []ledger.Write) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
+	txn := s.life.db.NewTransaction(true)
 	defer txn.Discard()
 	entries := make([]badger.Entry, len(b))
 	for i, w := range b {
@@ -210,9 +312,6 @@ func (s *Store) Apply(b []ledger.Write, sync bool) error {
 	}
 	if err := txn.Commit(); err != nil {
 		return batchError(b, err)
-	}
-	if sync {
-		return s.Sync()
 	}
 	return nil
 }
@@ -240,29 +339,13 @@ func batchError(b []ledger.Write, err error) error {
 		Message: fmt.Sprintf("a batch of %d writes and %d bytes is too large for the store", len(b), size)}
 }
 
-// Sync implements ledger.Store.
-func (s *Store) Sync() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
-		return errClosed
-	}
-	return s.syncLocked()
-}
-
-func (s *Store) syncLocked() error {
-	if s.big.Swap(false) {
-		if err := s.db.Sync(); err != nil {
-			s.big.Store(true)
-			return fmt.Errorf("syncing the store: %w", err)
-		}
-	}
-	return s.syncLogsLocked()
-}
-
 // Get implements ledger.Store.
 func (s *Store) Get(key []byte) (value []byte, ok bool, err error) {
-	err = s.db.View(func(txn *badger.Txn) error {
+	if err := s.enter(); err != nil {
+		return nil, false, err
+	}
+	defer s.life.RUnlock()
+	err = s.life.db.View(func(txn *badger.Txn) error {
 		item, err := txn.Get(key)
 		if err != nil {
 			return err
@@ -281,7 +364,11 @@ func (s *Store) Get(key []byte) (value []byte, ok bool, err error) {
 
 // Scan implements ledger.Store.
 func (s *Store) Scan(prefix, start []byte, reverse bool, visit func(key, value []byte) bool) error {
-	err := s.db.View(func(txn *badger.Txn) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
+	err := s.life.db.View(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions
 		o.PrefetchSize = 16
 		o.Reverse = reverse
@@ -326,12 +413,17 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	close(s.stop)
+	s.idle.Wait()
 	s.mu.Lock() // a Sync that runs comes to its end
 	defer s.mu.Unlock()
-	if s.room(nil) != nil {
+	if err := s.room(nil); err != nil {
+		if why := s.doubt.Load(); why != nil {
+			return *why
+		}
 		return s.syncLocked()
 	}
-	if err := s.db.Close(); err != nil {
+	if err := s.closeLocked(); err != nil {
 		return fmt.Errorf("closing the store: %w", err)
 	}
 	return nil

@@ -6,42 +6,106 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 const logSuffix = ".mem" // Badger's write-ahead logs: a number of five digits or more
 
-// syncLogsLocked makes the write-ahead logs stable, oldest first, so that what survives a power cut is a prefix. A log
-// file that vanishes meanwhile was flushed into a table, which Badger syncs itself.
-func (s *Store) syncLogsLocked() error {
-	logs, err := s.logsLocked()
+// Sync implements ledger.Store.
+func (s *Store) Sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return errClosed
+	}
+	if s.doubt.Load() != nil {
+		if err := s.renewLocked(); err != nil {
+			return err
+		}
+	}
+	return s.syncLocked()
+}
+
+// syncLocked makes the files stable. If it cannot, what they hold is in doubt from then on.
+func (s *Store) syncLocked() error {
+	err := s.syncFilesLocked()
+	if err != nil {
+		err = fmt.Errorf("syncing the store: %w", err)
+		s.doubt.Store(&err)
+	}
+	return err
+}
+
+// syncFilesLocked makes the values stable before the logs that point to them, and the logs oldest first, so that what
+// survives a power cut is a prefix.
+func (s *Store) syncFilesLocked() error {
+	if s.big.Swap(false) {
+		if err := s.syncLogsLocked(valueSuffix, &s.mu.seal.values); err != nil {
+			return err
+		}
+	}
+	if err := s.syncLogsLocked(logSuffix, &s.mu.seal.log); err != nil {
+		return err
+	}
+	if err := s.sealManifestLocked(); err != nil {
+		return err
+	}
+	return s.sealLocked()
+}
+
+// syncLogsLocked makes the logs of one kind stable, from the newest one that was synced before on. A log file that
+// vanishes meanwhile was flushed into a table, which Badger syncs itself.
+func (s *Store) syncLogsLocked(suffix string, at *mark) error {
+	logs, err := s.logsLocked(suffix, at.name)
 	if err != nil {
 		return err
 	}
 	for _, name := range logs {
-		if err := syncFile(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("syncing the store: %w", err)
+		to, err := s.syncLogLocked(name, *at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		case name != at.name: // its name must survive, too
+			if err := s.syncDir(); err != nil {
+				return err
+			}
 		}
-		s.mu.synced = name
+		*at = to
 	}
 	return nil
 }
 
-// logsLocked names the log files from the newest one that was synced before on. Names are probed one by one, because
-// the folder may hold thousands of tables; when the trail is lost, as logs came and went since, the folder is read.
-func (s *Store) logsLocked() ([]string, error) {
-	if s.mu.synced == "" {
-		return s.allLogs()
+func (s *Store) syncDir() error {
+	f, err := os.Open(s.dir)
+	if err != nil {
+		return err
 	}
-	logs := []string{s.mu.synced}
-	for s.exists(logAfter(logs[len(logs)-1])) {
-		logs = append(logs, logAfter(logs[len(logs)-1]))
+	defer f.Close()
+	return s.fsync(f)
+}
+
+// logsLocked names the logs of one kind from the newest one that was synced before on. Names are probed one by one,
+// because the folder may hold thousands of tables; when the trail is lost, as logs came and went since, the folder is
+// read.
+func (s *Store) logsLocked(suffix, synced string) ([]string, error) {
+	if synced != "" {
+		logs := []string{synced}
+		for s.exists(logAfter(logs[len(logs)-1])) {
+			logs = append(logs, logAfter(logs[len(logs)-1]))
+		}
+		if s.exists(logs[len(logs)-1]) { // the newest log is never deleted, so this is it
+			return logs, nil
+		}
 	}
-	if !s.exists(logs[len(logs)-1]) { // the newest log is never deleted, so this is not it
-		return s.allLogs()
+	logs, err := numbered(s.dir, suffix)
+	if err == nil && len(logs) == 0 {
+		err = fmt.Errorf("no file *%s in %s", suffix, s.dir)
 	}
-	return logs, nil
+	return logs, err
 }
 
 func (s *Store) exists(name string) bool {
@@ -52,40 +116,65 @@ func (s *Store) exists(name string) bool {
 	return err == nil
 }
 
-func (s *Store) allLogs() ([]string, error) {
-	all, err := os.ReadDir(s.dir) // sorted by name
-	if err != nil {
-		return nil, fmt.Errorf("syncing the store: %w", err)
-	}
-	var logs []string
-	for _, f := range all {
-		if strings.HasSuffix(f.Name(), logSuffix) {
-			logs = append(logs, f.Name())
-		}
-	}
-	if len(logs) == 0 {
-		return nil, fmt.Errorf("syncing the store: no write-ahead log in %s", s.dir)
-	}
-	return logs, nil
-}
-
 // logAfter is the name that Badger gives to the log after this one.
 func logAfter(name string) string {
-	n, err := strconv.Atoi(strings.TrimSuffix(name, logSuffix))
+	n, err := numberOf(name)
 	if err != nil {
 		return ""
+	}
+	if strings.HasSuffix(name, valueSuffix) {
+		return fmt.Sprintf("%06d%s", n+1, valueSuffix)
 	}
 	return fmt.Sprintf("%05d%s", n+1, logSuffix)
 }
 
-func syncFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
+// renewLocked writes everything anew that a failed sync left in doubt: Badger's close makes tables of what it has in
+// memory, in new files, and the next opening begins new logs. A value log in doubt cannot be had again; but a value goes
+// there before its batch is acknowledged, so what it may lack, nobody was promised under "power".
+func (s *Store) renewLocked() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if err := s.room(nil); err != nil {
 		return err
 	}
-	err = f.Sync()
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
+	if !s.life.db.IsClosed() {
+		if err := s.unsealLogLocked(); err != nil {
+			return fmt.Errorf("writing the store anew after a failed sync: %w", err)
+		}
+		if err := s.life.db.Close(); err != nil {
+			return fmt.Errorf("writing the store anew after a failed sync: %w", err)
+		}
 	}
-	return err
+	db, err := badger.Open(settings(s.dir, s.o.Log))
+	if err != nil {
+		return openError(s.dir, err)
+	}
+	s.life.db = db
+	s.doubt.Store(nil)
+	return nil
+}
+
+// closeLocked closes Badger, which turns the logs into tables, and seals what is left.
+func (s *Store) closeLocked() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.life.db.IsClosed() {
+		return *s.doubt.Load() // it failed to open again
+	}
+	if err := s.unsealLogLocked(); err != nil {
+		return err
+	}
+	if err := s.life.db.Close(); err != nil {
+		return err
+	}
+	values := s.mu.seal.values
+	if values.name != "" && s.exists(values.name) {
+		if to, err := s.syncLogLocked(values.name, values); err == nil {
+			s.mu.seal.values = to
+		}
+	}
+	if err := s.sealManifestLocked(); err != nil {
+		return err
+	}
+	return s.sealLocked()
 }

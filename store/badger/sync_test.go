@@ -32,9 +32,9 @@ func TestSyncFollowsTheLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.mu.Lock()
-		synced := s.mu.synced
+		synced := s.mu.seal.log.name
 		s.mu.Unlock()
-		all, err := s.allLogs()
+		all, err := numbered(s.dir, logSuffix)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestSyncFollowsTheLogs(t *testing.T) {
 }
 
 func TestLogAfter(t *testing.T) {
-	for name, want := range map[string]string{"00001.mem": "00002.mem", "99999.mem": "100000.mem", "x.mem": ""} {
+	for name, want := range map[string]string{"00001.mem": "00002.mem", "99999.mem": "100000.mem", "x.mem": "", "000009.vlog": "000010.vlog"} {
 		if got := logAfter(name); got != want {
 			t.Errorf("after %s comes %q, want %q", name, got, want)
 		}
@@ -80,7 +80,7 @@ func TestCloseOnFullDisk(t *testing.T) {
 	if err := s.Sync(); err == nil {
 		t.Error("a closed store was synced")
 	}
-	if err := s.db.Close(); err != nil { // what the end of the process does, more or less
+	if err := s.life.db.Close(); err != nil { // what the end of the process does, more or less
 		t.Fatal(err)
 	}
 	if s, err = Open(dir, Options{}); err != nil {
