@@ -8,6 +8,9 @@ func Nearest(word string, candidates []string) string {
 	}
 	best, bestD := "", max(len(word)/3, 2)+1
 	for _, c := range candidates {
+		if max(len(c)-len(word), len(word)-len(c)) >= bestD {
+			continue // at least so many edits; a client may ask this of thousands of names
+		}
 		if d := distance(word, c); d < bestD {
 			best, bestD = c, d
 		}
