@@ -140,7 +140,27 @@ type State struct {
 	Available map[uint64]llm.Micro // credits - posted, per user
 	Used      []QuotaUse           // the newest two periods of each key
 	Recovered int                  // reservations that were open when the last process died, now settled by the recovery rule
+	// Recoveries lists them in the order they were made.
+	Recoveries []Recovery
 }
+
+// Recovery is what became of one reservation that a dead process left open.
+type Recovery struct {
+	Reserve llm.Entry
+	Output  llm.Tokens // the last progress that the log has
+	Cost    llm.Micro  // what was charged
+	Reason  Reason
+}
+
+// Reason says why a recovery charged what it did.
+type Reason string
+
+// The reasons.
+const (
+	ReasonUnanswered Reason = "unanswered" // nothing is known to have reached the client: the input is charged, as it counts as sent
+	ReasonRelayed    Reason = "relayed"    // the input and the last progress are charged
+	ReasonNotBilled  Reason = "not_billed" // nothing is charged
+)
 
 // QuotaUse is what a key has used in one period.
 type QuotaUse struct {

@@ -29,7 +29,9 @@ func (l *Ledger) restore() (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("settling what was left open: %w", err)
 	}
-	return o.state(recovered), nil
+	s := o.state()
+	s.Recovered, s.Recoveries = len(recovered), recovered
+	return s, nil
 }
 
 // openStore checks that the store is this ledger's to open and marks the opening, durably, before anything else.
@@ -221,41 +223,52 @@ func (o *owner) retell(e *llm.Entry, chunk uint64) {
 
 // recover settles every open reservation: input plus last progress at the price of its admission, flagged
 // estimated. An open reservation counts as sent, because nobody can know any more.
-func (o *owner) recover() (int, error) {
-	ids := make([]uint64, 0, len(o.books.opens))
-	for id := range o.books.opens {
-		ids = append(ids, id)
+func (o *owner) recover() ([]Recovery, error) {
+	left := make([]Recovery, 0, len(o.books.opens))
+	for _, r := range o.books.opens {
+		left = append(left, Recovery{Reserve: r.reserve, Output: r.output, Reason: r.reason()})
 	}
-	slices.SortFunc(ids, func(a, b uint64) int { return cmp.Compare(a, b) })
-	items := make([]item, 0, len(ids))
-	for _, id := range ids {
-		items = append(items, item{entry: recovery(o.books.opens[id], o.l.clock.Wall().UnixMilli())})
+	slices.SortFunc(left, func(a, b Recovery) int { return cmp.Compare(a.Reserve.ID, b.Reserve.ID) })
+	items := make([]item, len(left))
+	for i := range left {
+		end := left[i].ending(o.l.clock.Wall().UnixMilli())
+		items[i].entry, left[i].Cost = end, end.Cost
 	}
 	for len(items) > 0 {
 		n := o.plan(items)
 		if err := o.apply(); err != nil {
-			return 0, err
+			return nil, err
 		}
 		o.commit()
 		o.group.reset()
 		items = items[n:]
 	}
-	return len(ids), o.l.store.Sync()
+	return left, o.l.store.Sync()
 }
 
-// recovery is the ending of a reservation whose process died.
-func recovery(r *open, nowMS int64) llm.Entry {
-	e := llm.Entry{Kind: llm.EntrySettle, ID: r.reserve.ID, AtMS: nowMS, Status: llm.StatusPartial, Estimated: true,
-		Usage: llm.Usage{InputTokens: r.reserve.Usage.InputTokens, OutputTokens: r.output}}
-	if r.reserve.Billed {
-		e.Cost = r.reserve.Price.Cost(e.Usage)
+func (r *open) reason() Reason {
+	switch {
+	case !r.reserve.Billed:
+		return ReasonNotBilled
+	case r.output > 0:
+		return ReasonRelayed
+	}
+	return ReasonUnanswered
+}
+
+// ending is the entry that settles it.
+func (r *Recovery) ending(nowMS int64) llm.Entry {
+	e := llm.Entry{Kind: llm.EntrySettle, ID: r.Reserve.ID, AtMS: nowMS, Status: llm.StatusPartial, Estimated: true,
+		Usage: llm.Usage{InputTokens: r.Reserve.Usage.InputTokens, OutputTokens: r.Output}}
+	if r.Reserve.Billed {
+		e.Cost = r.Reserve.Price.Cost(e.Usage)
 	}
 	return e
 }
 
 // state is what the limiter needs to know before traffic.
-func (o *owner) state(recovered int) State {
-	s := State{Available: make(map[uint64]llm.Micro, len(o.books.users)), Recovered: recovered}
+func (o *owner) state() State {
+	s := State{Available: make(map[uint64]llm.Micro, len(o.books.users))}
 	for id, a := range o.books.users {
 		s.Available[id] = a.credits - a.posted
 	}
