@@ -13,7 +13,9 @@ const (
 )
 
 // profile is everything that bounds a module: what it may be made of, and what a call may cost. The numbers keep
-// the decoder and the compiler below from being killed by small inputs, and one call's stall below a stated time.
+// the decoder and the compiler below from being killed by small inputs, and one call's stall below a stated time. The
+// child's own limits are far above what the caps leave possible: a module of profile small that is refused has taken 13
+// MiB of memory there as a rule, program included, and 50 if it is all code; standard Go takes several times that.
 type profile struct {
 	name      string
 	bytes     int    // of the upload
@@ -27,6 +29,7 @@ type profile struct {
 	locals    int // of one function, parameters included
 	allLocals int // of all functions together: a decoder spreads them out
 	brTable   int // targets of one br_table
+	allTables int // targets of all of them together: each becomes code of its own in the compiler
 	types     int
 	globals   int
 	exports   int
@@ -47,14 +50,14 @@ func profileOf(name string) (*profile, error) {
 	case "", ProfileSmall:
 		return &profile{
 			name: ProfileSmall, bytes: 256 << 10, pages: 16, fuel: 200_000, startFuel: 5_000_000,
-			functions: 2_000, body: 32 << 10, nesting: 64, locals: 256, allLocals: 64 << 10, brTable: 512,
+			functions: 2_000, body: 32 << 10, nesting: 64, locals: 256, allLocals: 64 << 10, brTable: 512, allTables: 64 << 10,
 			types: 500, globals: 500, exports: 64, segments: 256, tables: 4, table: 1_024,
 			code: 16 << 20, wall: 30 * time.Second, cpuS: 5, childMB: 256,
 		}, nil
 	case ProfileLarge:
 		return &profile{
 			name: ProfileLarge, bytes: 8 << 20, pages: 256, fuel: 1_000_000, startFuel: 50_000_000,
-			functions: 20_000, body: 1 << 20, nesting: 1_024, locals: 4_096, allLocals: 1 << 20, brTable: 4_096,
+			functions: 20_000, body: 1 << 20, nesting: 1_024, locals: 4_096, allLocals: 1 << 20, brTable: 4_096, allTables: 1 << 20,
 			types: 4_000, globals: 2_000, exports: 256, segments: 65_536, tables: 4, table: 65_536,
 			code: 128 << 20, wasi: true, wall: 90 * time.Second, cpuS: 30, childMB: 2_048,
 		}, nil

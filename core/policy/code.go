@@ -159,6 +159,10 @@ func (s *scan) operator() (done bool, err error) {
 		if err := s.m.p.within(n, s.m.p.brTable, "function %d: br_table targets", s.fn); err != nil {
 			return false, err
 		}
+		s.m.targets += n
+		if err := s.m.p.within(s.m.targets, s.m.p.allTables, "function %d: br_table targets of all functions so far", s.fn); err != nil {
+			return false, err
+		}
 		widest := 0
 		for range n + 1 {
 			widest = max(widest, s.arity(s.r.u32()))

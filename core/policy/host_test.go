@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if IsChild(os.Args, os.Stdin, os.Stdout) {
+		notePeak()
 		os.Exit(0)
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // children of a race build would each end a second late

@@ -58,6 +58,7 @@ type module struct {
 	sections  []section
 	segments  int
 	locals    int  // of all functions, so far
+	targets   int  // of their br_tables
 	hostInRef bool // a reference to an imported function exists: call_indirect may leave the module
 	custom    map[string][]byte
 	counted   bool // meter adds a counter for each function

@@ -37,7 +37,7 @@ func specFiles(t *testing.T) []string {
 func generous() *profile {
 	const much = 1 << 24
 	return &profile{name: "generous", bytes: much, pages: 1 << 16, fuel: 1 << 40, startFuel: 1 << 40, functions: much,
-		body: much, nesting: much, locals: 1 << 16, allLocals: much, brTable: 1 << 16, types: much, globals: much,
+		body: much, nesting: much, locals: 1 << 16, allLocals: much, brTable: 1 << 16, allTables: much, types: much, globals: much,
 		exports: much, segments: much, tables: much, table: 1 << 31}
 }
 
