@@ -7,7 +7,8 @@ import (
 )
 
 // The audit chain: line n carries the hash of line n-1, and its own hash covers that and its content. A line that
-// is changed, taken out or put in breaks every hash after it.
+// is changed, taken out or put in breaks every hash after it; the newest line's number and hash are kept a second time,
+// so that the end cannot go missing either.
 
 // auditHead is the newest line of the chain.
 type auditHead struct {
@@ -22,6 +23,22 @@ func (o *owner) writeAudit(atMS int64, c *Change) {
 	line.Hash = line.sum()
 	g.put(numKey(keyAudit, line.Seq), appendAudit(nil, &line))
 	g.audit = auditHead{line.Seq, line.Hash}
+	g.put([]byte(auditKey), g.audit.value())
+}
+
+func (h auditHead) value() []byte { return append(putNumbers(int64(h.seq)), h.hash[:]...) }
+
+func readAuditHead(b []byte) (h auditHead, err error) {
+	if len(b) == 0 || b[0] != codecVersion {
+		return h, errVersion
+	}
+	c := coder{buf: b[1:]}
+	h.seq = uint64(c.varint())
+	if c.err != nil || len(c.buf) != len(h.hash) {
+		return h, errShort
+	}
+	h.hash = [32]byte(c.buf)
+	return h, nil
 }
 
 // sum is the hash of a line: SHA-256 of the previous hash, then the content.

@@ -21,6 +21,7 @@ import (
 //	i <idempotency key>           the stored answer
 //	m "epoch"                     how often the ledger was opened
 //	m "currency"                  what all amounts are counted in
+//	m "audit"                     number and hash of the newest audit line
 const (
 	keyLog      = 'l'
 	keyTime     = 't'
@@ -31,8 +32,10 @@ const (
 	keyNumber   = 'n'
 	keyAudit    = 'a'
 	keyAnswer   = 'i'
+	keyMeta     = 'm'
 	epochKey    = "mepoch"
 	currencyKey = "mcurrency"
+	auditKey    = "maudit"
 	idNumber    = 1 // tag of a document id that is a number
 	idText      = 2
 	maxKeyText  = 512 // bytes of a document kind, id or idempotency key

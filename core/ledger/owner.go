@@ -319,6 +319,10 @@ func (o *owner) before(key []byte) []byte {
 		if n := o.l.numbers.stored(string(key[1:])); n != 0 {
 			return putNumbers(int64(n))
 		}
+	case keyMeta:
+		if o.audit.seq != 0 {
+			return o.audit.value()
+		}
 	}
 	return nil // chunks, time keys, audit lines and answers are only ever new
 }

@@ -172,8 +172,8 @@ func TestVerifyNames(t *testing.T) {
 		{"chunk gone", ledger.Write{Key: n('l', 0, 0, 0, 0, 0, 0, 0, 2)}, "from entry 1 to entry 3"},
 		{"open", ledger.Write{Key: n('o', 0, 0, 0, 0, 0, 0, 0, 1), Value: n(7)}, "key \"o"},
 		{"time key", ledger.Write{Key: n('t', 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 1), Value: n(1)}, "time index"},
-		{"audit line gone", ledger.Write{Key: n('a', 0, 0, 0, 0, 0, 0, 0, 2)}, "line 1 is followed by line 3"},
-		{"audit line", ledger.Write{Key: n('a', 0, 0, 0, 0, 0, 0, 0, 2), Value: n(1)}, "ends too early"},
+		{"audit line gone", ledger.Write{Key: n('a', 0, 0, 0, 0, 0, 0, 0, 2)}, "audit: line 2 is missing"},
+		{"audit line", ledger.Write{Key: n('a', 0, 0, 0, 0, 0, 0, 0, 2), Value: n(1)}, "audit: line 2 does not read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := fresh(t)

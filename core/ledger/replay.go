@@ -162,12 +162,24 @@ func (o *owner) readNumbers() error {
 	})
 }
 
+// readAuditHead finds the end of the audit chain, and refuses to go on from another one than was written last.
 func (o *owner) readAuditHead() error {
-	return o.l.scan([]byte{keyAudit}, nil, true, func(k, v []byte) (bool, error) {
+	err := o.l.scan([]byte{keyAudit}, nil, true, func(k, v []byte) (bool, error) {
 		a, err := readAudit(v)
 		o.audit = auditHead{a.Seq, a.Hash}
 		return false, err
 	})
+	if err != nil {
+		return err
+	}
+	v, ok, err := o.l.store.Get([]byte(auditKey))
+	if err != nil || !ok { // no line yet; or none since the end is kept
+		return err
+	}
+	if kept, err := readAuditHead(v); err != nil || kept != o.audit {
+		return corrupt([]byte(auditKey), fmt.Sprintf("the audit chain ends at line %d, and line %d was written last", o.audit.seq, kept.seq))
+	}
+	return nil
 }
 
 func (o *owner) readOpens() error {

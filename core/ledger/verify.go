@@ -15,6 +15,7 @@ type verifier struct {
 	books  *books
 	next   uint64 // sequence the next chunk must start at
 	chain  auditHead
+	ended  bool   // the end of the chain is on record
 	times  uint64 // fingerprint of the time keys that the log asks for, less those that are there
 	users  map[uint64]bool
 	quotas map[quotaID]bool
@@ -27,7 +28,7 @@ type verifier struct {
 func Verify(store Store) (Report, error) {
 	v := &verifier{books: newBooks(nil), next: 1, users: map[uint64]bool{}, quotas: map[quotaID]bool{}}
 	visits := map[byte]func(key, value []byte) error{
-		keyAudit: v.audit, keyLog: v.chunk, keyOpen: v.open, keyQuota: v.quota, keyTime: v.time, keyUser: v.user,
+		keyAudit: v.audit, keyMeta: v.meta, keyLog: v.chunk, keyOpen: v.open, keyQuota: v.quota, keyTime: v.time, keyUser: v.user,
 	}
 	err := store.Scan(nil, nil, false, func(k, value []byte) bool {
 		if visit := visits[k[0]]; visit != nil {
@@ -63,6 +64,9 @@ func (v *verifier) sum() Report {
 	}
 	if v.times != 0 {
 		v.problem("the time index does not name the chunks of the log: usage records are missing from lists")
+	}
+	if !v.ended && v.chain.seq > 0 {
+		v.problem("audit: nothing says that line %d is the last", v.chain.seq)
 	}
 	v.report.Open = len(v.books.opens)
 	if v.more > 0 {
@@ -172,20 +176,46 @@ func (v *verifier) open(_, value []byte) error {
 }
 
 // audit checks that a line follows from the one before and is what was written.
-func (v *verifier) audit(_, value []byte) error {
+func (v *verifier) audit(k, value []byte) error {
+	seq, _ := keyNum(k, 0)
+	if next := v.chain.seq + 1; seq != next {
+		v.problem("audit: %s", missing("line", next, seq-1))
+	}
 	a, err := readAudit(value)
-	if err != nil {
-		return err
-	}
 	switch {
-	case a.Seq != v.chain.seq+1:
-		v.problem("audit: line %d is followed by line %d", v.chain.seq, a.Seq)
-	case a.Prev != v.chain.hash:
-		v.problem("audit: line %d does not follow from line %d", a.Seq, v.chain.seq)
+	case err != nil:
+		v.problem("audit: line %d does not read: %v", seq, err)
+	case a.sum() != a.Hash || a.Seq != seq:
+		v.problem("audit: line %d was changed", seq)
+	case a.Prev != v.chain.hash && seq == v.chain.seq+1:
+		v.problem("audit: line %d does not follow from line %d", seq, v.chain.seq)
 	}
-	if a.sum() != a.Hash {
-		v.problem("audit: line %d was changed", a.Seq)
+	v.chain = auditHead{seq, a.Hash}
+	return nil
+}
+
+// missing names a gap in a sequence.
+func missing(what string, from, to uint64) string {
+	if from == to {
+		return fmt.Sprintf("%s %d is missing", what, from)
 	}
-	v.chain = auditHead{a.Seq, a.Hash}
+	return fmt.Sprintf("%ss %d to %d are missing", what, from, to)
+}
+
+// meta checks that the audit chain ends where it was written last. It comes after the lines.
+func (v *verifier) meta(k, value []byte) error {
+	if string(k) != auditKey {
+		return nil
+	}
+	v.ended = true
+	kept, err := readAuditHead(value)
+	switch {
+	case err != nil:
+		return err
+	case kept.seq > v.chain.seq:
+		v.problem("audit: %s", missing("line", v.chain.seq+1, kept.seq))
+	case kept != v.chain:
+		v.problem("audit: line %d is not the one that was written last, line %d", v.chain.seq, kept.seq)
+	}
 	return nil
 }
