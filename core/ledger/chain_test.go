@@ -86,6 +86,11 @@ func TestC9AuditNamesTheLine(t *testing.T) {
 			t.Errorf("lines from %d removed: %q", i+1, p)
 		}
 	}
+	forged := slices.Clone(whole)
+	ledger.ForgeAudit(forged, 41)
+	if p := problems(t, forged); len(p) == 0 || p[0] != "audit: line 43 was changed" {
+		t.Errorf("line 42 forged with its hash: %q", p)
+	}
 	if p := problems(t, whole[:n]); len(p) != 1 || !strings.Contains(p[0], "line 200 is the last") {
 		t.Errorf("without its end: %q", p)
 	}

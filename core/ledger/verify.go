@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -145,7 +146,8 @@ func (v *verifier) user(k, value []byte) error {
 		return err
 	}
 	v.users[id] = true
-	if want := v.books.user(id); a.credits != want.credits || a.posted != want.posted {
+	want := v.books.user(id)
+	if !bytes.Equal(value, putNumbers(int64(want.credits), int64(want.posted))) {
 		v.problem("user %d: stored credits %d and posted %d, the log adds up to %d and %d", id, a.credits, a.posted, want.credits, want.posted)
 	}
 	return nil
@@ -157,7 +159,7 @@ func (v *verifier) quota(k, value []byte) error {
 		return err
 	}
 	v.quotas[id] = true
-	if want := v.books.quota(id); used != want {
+	if want := v.books.quota(id); !bytes.Equal(value, putNumbers(int64(want))) {
 		v.problem("key %d, period %d: stored use %d, the log adds up to %d", id.key, id.label, used, want)
 	}
 	return nil
