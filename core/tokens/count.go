@@ -2,34 +2,49 @@ package tokens
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-// The budget of exact counting, meant to be 2 ms for each 100 kB begun, whatever a call is given. Work is deterministic,
-// its time is not: a unit is 8 to 13 ns for most text, but up to 23 for random and Chinese text in o200k, which so take
-// up to 2.8 ms. What is left after the budget counts by its bytes (bound).
+// The budget of exact counting, which keeps 100 kB within 2 ms of an idle core whatever a call is given. Work is counted
+// in units of some 5 ns: each kind is charged what it costs, and the first use of a token what its cache misses cost, so
+// that no text gets more time out of a unit than about a third more. Only a call's own text decides: the count is the
+// same whatever was counted before and however busy the machine is. What is left after the budget counts by its bytes.
 const (
-	workPer100kB = 120_000
+	workPer100kB = 255_000
 	workSpan     = 100_000
-	pieceWork    = 2  // cutting off a piece and looking it up
-	pieceBytes   = 8  // one more unit for each so many of its bytes
-	stepWork     = 10 // one step of merging
+	pieceWork    = 4  // cutting off a piece and looking it up
+	pieceBytes   = 4  // one more unit for each so many of its bytes
+	wholeWork    = 34 // a piece that is a token not met lately: its tables are not in the core's own cache
+	stepWork     = 4  // one step of merging
+	lookupWork   = 2  // looking bytes up
+	pairWork     = 3  // looking a pair up
+	firstWork    = 40 // a step to a token not met lately
+	rareWork     = 12 // the same in short pieces, whose tokens are short and so fewer
+	contentWork  = 4  // beginning a text
+	escapeBytes  = 2  // undoing escapes: one unit for each so many bytes that it saves
+	strayWork    = 2  // replacing what is no UTF-8: for each byte that it adds
+
+	highBits = 0x8080808080808080 // of eight bytes: none is set where all are ASCII
 
 	maxPiece    = 512     // bytes; a longer piece counts by its bytes
 	memoBits    = 10      // 1,024 slots, 24 kB
 	memoBytes   = 16      // longest piece that is remembered
+	metBits     = 12      // 4,096 slots, 16 kB
 	keptScratch = 1 << 20 // bytes; a larger buffer for undoing escapes is not kept
 )
 
-// counting is the scratch of one call: its budget, a buffer to undo escapes in, the stack of merging, and the counts
-// of short pieces merged lately (text repeats its rare words). Pooled, so the memo outlives the call.
+// counting is the scratch of one call: its budget, a buffer to undo escapes in, the stack of merging, the tokens met,
+// and the counts of short pieces merged lately (text repeats its rare words). Pooled, so the memo outlives the call.
 type counting struct {
 	left  int
 	buf   []byte
 	stack stack
+	met   met
 	memo  [1 << memoBits]remembered
 }
 
@@ -38,6 +53,34 @@ type remembered struct {
 	lo, hi uint64
 	of     uint8 // its bytes, and in the high bit which vocabulary
 	tokens uint8
+	work   uint16 // what it took, spent again by every call that meets it, else a count would depend on the calls before
+	call   uint32 // the last call that spent it
+}
+
+// met tells which tokens a call has met lately, and so what their lookups cost: a slot holds the call and the token.
+type met struct {
+	call uint32
+	ids  [1 << metBits]uint32
+}
+
+// first reports that id was not met lately, and meets it.
+func (m *met) first(id uint32) bool {
+	slot, key := &m.ids[id%(1<<metBits)], m.call<<idBits|id
+	if *slot == key {
+		return false
+	}
+	*slot = key
+	return true
+}
+
+// next begins a call. The number of a call has the bits that an id leaves; when they are used up, all is forgotten.
+func (c *counting) next() {
+	if c.met.call++; c.met.call == 1<<(32-idBits) {
+		c.met = met{call: 1}
+		for i := range c.memo {
+			c.memo[i].call = 0
+		}
+	}
 }
 
 var pool = sync.Pool{New: func() any { return new(counting) }}
@@ -45,6 +88,7 @@ var pool = sync.Pool{New: func() any { return new(counting) }}
 // borrow takes scratch with the budget for size bytes.
 func borrow(size int) *counting {
 	c := pool.Get().(*counting)
+	c.next()
 	c.left = workPer100kB * (1 + size/workSpan)
 	return c
 }
@@ -74,29 +118,36 @@ func (c *counting) text(v *vocab, b []byte) llm.Tokens {
 		}
 		n := end - i
 		c.left -= pieceWork + n/pieceBytes
+		id := uint32(none)
 		switch {
 		case n == 1:
-			total++
-		case n <= shortKey && v.findShort(wholeKey(b, i, end), n) != none:
-			total++
-		default:
+			id = v.one[b[i]]
+		case n <= shortKey:
+			id = v.findShort(wholeKey(b, i, end), n)
+		case n <= maxToken:
+			id = v.findLong(b[i:end])
+		}
+		if id == none {
 			total += c.piece(v, b[i:end])
+		} else {
+			total++
+			if c.met.first(id) {
+				c.left -= wholeWork
+			}
 		}
 		i = end
 	}
 	return llm.Tokens(total)
 }
 
-// piece counts a piece that is no short token.
+// piece counts a piece that is no token.
 func (c *counting) piece(v *vocab, p []byte) int {
 	switch {
 	case len(p) > maxPiece:
 		return v.bound(p)
-	case len(p) > shortKey && len(p) <= maxToken && v.findLong(p) != none:
-		return 1
 	case len(p) > memoBytes:
-		n, steps := c.stack.count(v, p)
-		c.left -= steps * stepWork
+		n, work := c.stack.count(v, p, &c.met, c.left)
+		c.left -= work
 		return n
 	}
 	r := remembered{lo: loadKey(p), of: uint8(len(p))}
@@ -107,14 +158,16 @@ func (c *counting) piece(v *vocab, p []byte) int {
 		r.of |= 1 << 7
 	}
 	slot := &c.memo[(r.lo^r.hi*mix2)*mix1>>(64-memoBits)]
-	if slot.lo == r.lo && slot.hi == r.hi && slot.of == r.of {
-		return int(slot.tokens)
+	if slot.lo != r.lo || slot.hi != r.hi || slot.of != r.of {
+		n, work := c.stack.count(v, p, nil, math.MaxInt)
+		r.tokens, r.work = uint8(n), uint16(work)
+		*slot = r
 	}
-	n, steps := c.stack.count(v, p)
-	c.left -= steps * stepWork
-	r.tokens = uint8(n)
-	*slot = r
-	return n
+	if slot.call != c.met.call {
+		slot.call = c.met.call
+		c.left -= int(slot.work)
+	}
+	return int(slot.tokens)
 }
 
 // bound is an upper bound of the tokens of b, without counting. A token has at least one byte. Of a character of
@@ -122,9 +175,16 @@ func (c *counting) piece(v *vocab, p []byte) int {
 // three bytes the beginning of one, the first two would stand alone side by side, and would have merged.
 func (v *vocab) bound(b []byte) int {
 	n := len(b)
-	for i, c := range b {
-		if c >= 0xe0 && i+2 < len(b) && v.two[uint16(c)|uint16(b[i+1])<<8] != none {
-			n--
+	for i := 0; i+2 < len(b); i++ {
+		if i+10 <= len(b) && binary.LittleEndian.Uint64(b[i:])&highBits == 0 {
+			i += 7
+			continue
+		}
+		if c := b[i]; c >= 0xe0 {
+			if v.two[uint16(c)|uint16(b[i+1])<<8] != none {
+				n--
+			}
+			i += 2
 		}
 	}
 	return n
@@ -132,17 +192,55 @@ func (v *vocab) bound(b []byte) int {
 
 // content counts a JSON string's content, undoing its escapes first.
 func (c *counting) content(v *vocab, b []byte) llm.Tokens {
-	if bytes.IndexByte(b, '\\') < 0 {
-		return c.text(v, b)
+	c.left -= contentWork
+	if bytes.IndexByte(b, '\\') >= 0 {
+		c.buf = unescape(c.buf[:0], b)
+		c.left -= (len(b) - len(c.buf)) / escapeBytes
+		b = c.buf
 	}
+	return c.text(v, b)
+}
+
+// escaped is content that may not be UTF-8.
+func (c *counting) escaped(v *vocab, b []byte) llm.Tokens {
 	c.buf = unescape(c.buf[:0], b)
-	return c.text(v, c.buf)
+	c.left -= (len(b) - len(c.buf)) / escapeBytes
+	return c.valid(v, c.buf)
 }
 
 // any counts text that may not be UTF-8: each byte that is none counts as U+FFFD, as it would reach a model.
 func (c *counting) any(v *vocab, b []byte) llm.Tokens {
+	c.buf = c.buf[:0]
+	return c.valid(v, b)
+}
+
+// valid is any for text that may stand in the buffer, after which it puts its own.
+func (c *counting) valid(v *vocab, b []byte) llm.Tokens {
 	if !utf8.Valid(b) {
-		b = []byte(string([]rune(string(b))))
+		start := len(c.buf)
+		c.buf = appendValid(c.buf, b)
+		c.left -= (len(c.buf) - start - len(b)) * strayWork
+		b = c.buf[start:]
 	}
 	return c.text(v, b)
+}
+
+// appendValid appends b with U+FFFD for each byte that is no UTF-8.
+func appendValid(dst, b []byte) []byte {
+	for i := 0; i < len(b); {
+		c := b[i]
+		if c < utf8.RuneSelf {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		_, n := utf8.DecodeRune(b[i:])
+		if n == 1 {
+			dst = append(dst, 0xef, 0xbf, 0xbd)
+		} else {
+			dst = append(dst, b[i:i+n]...)
+		}
+		i += n
+	}
+	return dst
 }

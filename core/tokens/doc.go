@@ -7,7 +7,7 @@
 //     special token is text.
 //  2. A count is never below that. What the budget does not reach, and a piece of more than 512 bytes, counts by its
 //     bytes: one token each, two for a three-byte character where vocab.bound can prove it.
-//  3. No input costs more than its budget, 2 ms for each 100 kB begun. A budget is a number of steps, not a clock, so
+//  3. No input costs more than its budget, 2 ms for each 100 kB begun. A budget is a number of units of work, not a clock, so
 //     the same text always has the same count.
 //  4. Nothing is allocated once a goroutine's scratch has grown, and nothing is shared between calls but the vocabularies,
 //     which never change, and pooled scratch.
@@ -30,8 +30,9 @@
 // merging runs as it would alone; and every token of these vocabularies is made by one (loading checks it).
 //
 // The tables are laid out for misses, which are nine of ten lookups: 14 bits of the hash beside each id, one bit per
-// pair that merges, one byte per three-byte beginning with the lengths that exist. They fit a core's own cache; the tables
-// that confirm a hit need not.
+// pair that merges, one byte per three-byte beginning with the lengths that exist, two for each further 8 bytes, so that a
+// beginning that tokens of up to 128 bytes share costs no lookup for each of their lengths. They fit a core's own cache;
+// the tables that confirm a hit need not, and the budget charges for that: a token not met lately is the dearest of all.
 //
 // # What was rejected
 //

@@ -9,20 +9,19 @@ import (
 // findHalves works out, in order of rank, which two tokens each token is merged from, and enters that merge. The
 // last merge that makes a token is always the same one: inside its bytes merging runs as it would alone.
 func (v *vocab) findHalves() error {
-	v.halves = make([][2]uint32, v.count())
 	v.merges, v.mergeShift = make([]uint32, tableSize(v.count())), tableShift(v.count())
 	v.mergeBits = make([]uint64, len(v.merges)*4/64)
 	for id := range uint32(v.count()) {
 		t := v.token(id)
 		if len(t) == 1 {
-			v.halves[id] = [2]uint32{id, id}
+			v.made[id].left, v.made[id].right = id, id
 			continue
 		}
 		left, right, ok := v.halvesOf(t, id)
 		if !ok {
 			return fmt.Errorf("token %d (%q) is not the merge of two earlier ones", id, t)
 		}
-		v.halves[id] = [2]uint32{left, right}
+		v.made[id].left, v.made[id].right = left, right
 		v.addMerge(left, right, id)
 	}
 	return nil
@@ -30,12 +29,14 @@ func (v *vocab) findHalves() error {
 
 func (v *vocab) halvesOf(t []byte, id uint32) (left, right uint32, ok bool) {
 	for n := len(t); n > 1; {
-		left, n = v.match(t, n-1)
+		left, n, _ = v.match(t, n-1)
 		if left >= id {
 			continue
 		}
-		if right = v.find(t[n:]); right < id && v.validPair(left, right) {
-			return left, right, true
+		if right = v.find(t[n:]); right < id {
+			if ok, _ := v.validPair(left, right); ok {
+				return left, right, true
+			}
 		}
 	}
 	return 0, 0, false
@@ -66,87 +67,126 @@ func (v *vocab) merge(left, right uint32) uint32 {
 		if s == 0 {
 			return none
 		}
-		if s&^idMask == tagOf(h) && v.halves[s&idMask-1] == [2]uint32{left, right} {
-			return s&idMask - 1
+		if s&^idMask == tagOf(h) {
+			if m := &v.made[s&idMask-1]; m.left == left && m.right == right {
+				return s&idMask - 1
+			}
 		}
 	}
 }
 
-// validPair reports that merging the bytes of left and right together would leave them as these two tokens. It
-// undoes the merges on both sides of the border, latest first, and asks at each stage whether a merge across it
-// would have come earlier. (The published linear algorithm of the bpe crate; ties go to the left, as in merging.)
-func (v *vocab) validPair(left, right uint32) bool {
+// validPair reports that merging the bytes of left and right together would leave them as these two tokens, and how
+// many pairs it looked up. It undoes the merges on both sides of the border, latest first, and asks at each stage whether
+// a merge across it would have come earlier. (The published linear algorithm of the bpe crate; ties go to the left, as in
+// merging.)
+func (v *vocab) validPair(left, right uint32) (ok bool, lookups int) {
 	limit := uint32(none)
 	for {
+		lookups++
 		if id := v.merge(left, right); id < limit {
-			return false
+			return false, lookups
 		}
 		if left > right {
 			limit = left
-			if left = v.halves[left][1]; left == limit {
+			if left = v.made[left].right; left == limit {
 				limit = right + 1
-				if right = v.halves[right][0]; right+1 == limit {
-					return true
+				if right = v.made[right].left; right+1 == limit {
+					return true, lookups
 				}
 			}
 		} else {
 			limit = right + 1
-			if right = v.halves[right][0]; right+1 == limit {
+			if right = v.made[right].left; right+1 == limit {
 				limit = left
-				if left = v.halves[left][1]; left == limit {
-					return true
+				if left = v.made[left].right; left == limit {
+					return true, lookups
 				}
 			}
 		}
 	}
 }
 
-// match is the longest token that merging can make and that t begins with, of at most n bytes (n >= 1).
-func (v *vocab) match(t []byte, n int) (id uint32, size int) {
+// match is the longest token that merging can make and that t begins with, of at most n bytes (n >= 1), and the number
+// of lookups that took.
+func (v *vocab) match(t []byte, n int) (id uint32, size, lookups int) {
 	key := loadKey(t)
 	lens := v.beginnings[hash3(key)]
+	lookups = 1
 	if n > shortKey {
 		if lens&goesOn != 0 {
-			if id, size := v.matchLong(t, min(n, maxToken), v.longLens[hash8(key)]); id != none {
-				return id, size
+			if id, size, lookups = v.matchLong(t, min(n, maxToken)); id != none {
+				return id, size, lookups
 			}
 		}
 		n = shortKey
 	}
 	for lens &= (1<<n - 1) &^ goesOn; lens != 0; {
+		lookups++
 		size := bits.Len8(lens)
 		if id := v.findShort(key&keyMask[size], size); id != none {
-			return id, size
+			return id, size, lookups
 		}
 		lens &^= 1 << (size - 1)
 	}
 	if n > 1 {
 		if id := v.two[uint16(key)]; id != none {
-			return id, 2
+			return id, 2, lookups
 		}
 	}
-	return v.one[byte(key)], 1
+	return v.one[byte(key)], 1, lookups
 }
 
-func (v *vocab) matchLong(t []byte, n int, lens uint32) (uint32, int) {
-	if lens>>longSteps != 0 {
-		for size := n; size > shortKey+longSteps; size-- {
-			if id := v.findLong(t[:size]); id != none {
-				return id, size
-			}
+// matchLong is match for tokens of 9 to n bytes: it follows the blocks of t for as long as tokens begin so, and tries
+// the lengths there are from there back.
+func (v *vocab) matchLong(t []byte, n int) (id uint32, size, lookups int) {
+	h := hashBlock(0, t)
+	lens := v.longLens[lensSlot(h)]
+	lookups = 2
+	if lens&longer != 0 && n > 2*block {
+		if id, size, lookups = v.matchLonger(t, n, h); id != none {
+			return id, size, lookups
 		}
 	}
-	if n -= shortKey; n < longSteps {
+	id, size, tries := v.matchBlock(t, n, block, h, lens)
+	return id, size, lookups + tries
+}
+
+// matchBlock tries the lengths of tokens that begin with the first done bytes, whose hash is h, and have one block more.
+func (v *vocab) matchBlock(t []byte, n, done int, h uint64, lens uint16) (id uint32, size, lookups int) {
+	if n -= done; n < block {
 		lens &= 1<<n - 1
 	}
-	for lens &^= 1 << longSteps; lens != 0; {
-		step := bits.Len32(lens)
-		if id := v.findLong(t[:shortKey+step]); id != none {
-			return id, shortKey + step
+	for lens &^= longer; lens != 0; {
+		lookups++
+		size = bits.Len16(lens)
+		if id := v.findEnd(h, t[:done+size]); id != none {
+			return id, done + size, lookups
 		}
-		lens &^= 1 << (step - 1)
+		lens &^= 1 << (size - 1)
 	}
-	return none, 0
+	return none, 0, lookups
+}
+
+// matchLonger is matchLong for tokens of more than two blocks; h is the hash of the first.
+func (v *vocab) matchLonger(t []byte, n int, h uint64) (id uint32, size, lookups int) {
+	var hashes [maxToken / block]uint64
+	var lens [maxToken / block]uint16
+	lookups = 2
+	blocks := 1
+	for on := true; on && (blocks+1)*block < n; lookups++ {
+		h = hashBlock(h, t[blocks*block:])
+		blocks++
+		hashes[blocks-1], lens[blocks-1] = h, v.longLens[lensSlot(h)]
+		on = lens[blocks-1]&longer != 0
+	}
+	for ; blocks > 1; blocks-- {
+		id, size, tries := v.matchBlock(t, n, blocks*block, hashes[blocks-1], lens[blocks-1])
+		lookups += tries
+		if id != none {
+			return id, size, lookups
+		}
+	}
+	return none, 0, lookups
 }
 
 // stack is the scratch of one piece: the tokens so far and the positions found to lead nowhere.
@@ -155,36 +195,48 @@ type stack struct {
 	dead   [maxPiece/64 + 1]uint64
 }
 
-// count is the number of tokens that merging makes of piece, and the steps it took. Greedy from the left: take
+// count is the number of tokens that merging makes of piece, and the work it took. Greedy from the left: take
 // the longest token that is valid after the one before; when none is, the position is dead and the token before is
-// shortened. No position dies twice, so the steps are linear in the piece.
-func (s *stack) count(v *vocab, piece []byte) (tokens, steps int) {
+// shortened. No position dies twice, so the steps are linear in the piece. Without met every token is taken for a rare
+// one. Once the work allowed is spent the piece counts by its bytes.
+func (s *stack) count(v *vocab, piece []byte, met *met, allowed int) (tokens, work int) {
 	clear(s.dead[:len(piece)/64+1])
 	pos, depth := 0, 0
-	id, n := v.match(piece, len(piece))
-	for {
-		steps++
+	id, n, lookups := v.match(piece, len(piece))
+	for work <= allowed {
+		work += stepWork + lookups*lookupWork
+		if met == nil {
+			work += rareWork
+		} else if met.first(id) {
+			work += firstWork
+		}
 		end := pos + n
+		ok := s.dead[end/64]&(1<<(end%64)) == 0
+		if ok && depth > 0 {
+			ok, lookups = v.validPair(s.tokens[depth-1], id)
+			work += lookups * pairWork
+		}
 		switch {
-		case s.dead[end/64]&(1<<(end%64)) == 0 && (depth == 0 || v.validPair(s.tokens[depth-1], id)):
+		case ok:
 			s.tokens[depth] = id
 			depth++
 			if pos = end; pos == len(piece) {
-				return depth, steps
+				return depth, work
 			}
-			id, n = v.match(piece[pos:], len(piece)-pos)
+			id, n, lookups = v.match(piece[pos:], len(piece)-pos)
 		case n > 1:
-			id, n = v.match(piece[pos:], n-1)
+			id, n, lookups = v.match(piece[pos:], n-1)
 		case depth == 0:
-			return len(piece), steps
+			return len(piece), work
 		default:
 			s.dead[pos/64] |= 1 << (pos % 64)
 			depth--
-			id = s.tokens[depth]
+			id, lookups = s.tokens[depth], 0
 			n = v.size(id)
 			pos -= n
 		}
 	}
+	return v.bound(piece), work
 }
 
 // wholeKey packs b[i:end], at most 8 bytes, with one load where b is long enough.

@@ -202,8 +202,7 @@ func (c *Counter) Text(e Encoding, text []byte) llm.Tokens {
 // Escaped counts the content of a JSON string as it stands on the wire, undoing its escapes first.
 func (c *Counter) Escaped(e Encoding, content []byte) llm.Tokens {
 	w := borrow(len(content))
-	w.buf = unescape(w.buf[:0], content)
-	n := w.any(e.v, w.buf)
+	n := w.escaped(e.v, content)
 	w.giveBack()
 	return e.scale(n)
 }

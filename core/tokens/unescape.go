@@ -2,59 +2,76 @@ package tokens
 
 import (
 	"bytes"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // unescape appends a JSON string's content with its escapes undone, as a JSON reader would: halves of surrogate
-// pairs become U+FFFD. Broken escapes are copied as they stand.
+// pairs become U+FFFD. Broken escapes are copied as they stand. No escape is shorter than what it stands for.
 func unescape(dst, b []byte) []byte {
-	for {
-		i := bytes.IndexByte(b, '\\')
-		if i < 0 || i+1 >= len(b) {
-			return append(dst, b...)
-		}
-		dst = append(dst, b[:i]...)
-		b = b[i:]
-		if b[1] == 'u' {
-			dst, b = unescapeUnicode(dst, b)
+	dst = slices.Grow(dst, len(b)+utf8.UTFMax)
+	n := len(dst)
+	dst = dst[:cap(dst)]
+	for i := 0; i < len(b); {
+		if b[i] != '\\' {
+			run := plain(b[i:])
+			copy(dst[n:], b[i:i+run])
+			i, n = i+run, n+run
 			continue
 		}
-		dst = append(dst, unescaped(b[1]))
-		b = b[2:]
+		var c byte
+		if i+1 < len(b) {
+			c = short[b[i+1]]
+		}
+		if c != 0 {
+			dst[n] = c
+			i, n = i+2, n+1
+			continue
+		}
+		read, wrote := unescapeLong(dst[n:], b[i:])
+		i, n = i+read, n+wrote
 	}
+	return dst[:n]
 }
 
-func unescaped(c byte) byte {
-	switch c {
-	case 'b':
-		return '\b'
-	case 'f':
-		return '\f'
-	case 'n':
-		return '\n'
-	case 'r':
-		return '\r'
-	case 't':
-		return '\t'
-	}
-	return c
-}
-
-// unescapeUnicode undoes the \uXXXX that b begins with, and a second one that completes a surrogate pair.
-func unescapeUnicode(dst, b []byte) (out, rest []byte) {
-	r := hex4(b)
-	if r < 0 {
-		return append(dst, b[:2]...), b[2:]
-	}
-	b = b[6:]
-	if utf16.IsSurrogate(r) {
-		pair := utf16.DecodeRune(r, hex4(b))
-		if r = pair; pair != utf8.RuneError {
-			b = b[6:]
+// plain is the number of bytes before the next backslash. Where many stand, the next is near.
+func plain(b []byte) int {
+	for i, c := range b[:min(len(b), 16)] {
+		if c == '\\' {
+			return i
 		}
 	}
-	return utf8.AppendRune(dst, r), b
+	if i := bytes.IndexByte(b, '\\'); i >= 0 {
+		return i
+	}
+	return len(b)
+}
+
+// short is what the escapes of two bytes stand for, by their second.
+var short = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unescapeLong undoes the \uXXXX that b begins with, and a second one that completes a surrogate pair; what else
+// begins with a backslash loses it, or stands as it is at the end.
+func unescapeLong(dst, b []byte) (read, wrote int) {
+	if len(b) < 2 {
+		return 1, copy(dst, b)
+	}
+	if b[1] != 'u' {
+		return 2, copy(dst, b[1:2])
+	}
+	r := hex4(b)
+	if r < 0 {
+		return 2, copy(dst, b[:2])
+	}
+	read = 6
+	if utf16.IsSurrogate(r) {
+		pair := utf16.DecodeRune(r, hex4(b[6:]))
+		if r = pair; pair != utf8.RuneError {
+			read = 12
+		}
+	}
+	return read, utf8.EncodeRune(dst, r)
 }
 
 // hex4 reads \uXXXX; -1 when b begins with none.

@@ -19,12 +19,20 @@ var (
 )
 
 const (
-	maxToken  = 128       // bytes of the longest token in either vocabulary
-	shortKey  = 8         // bytes of a token that fit the short table's key
-	idMask    = 1<<18 - 1 // ids have 18 bits
-	none      = idMask    // no token
-	longSteps = 31        // lengths 9..39 have a bit each in longLens; all longer ones share the last
-	goesOn    = 1         // in beginnings: a token of more than 8 bytes begins so
+	maxToken = 128 // bytes of the longest token in either vocabulary
+	shortKey = 8   // bytes of a token that fit the short table's key
+	idBits   = 18  // ids have 18 bits
+	idMask   = 1<<idBits - 1
+	none     = idMask // no token
+	goesOn   = 1      // in beginnings: a token of more than 8 bytes begins so
+	block    = 8      // longer tokens are hashed and found by blocks of 8 bytes
+	longer   = 1 << 8 // in longLens: a token of more than one block more begins so
+
+	// A slot of the long table: id + 1, where its bytes begin, their number - 1, and the lowest bits of the hash.
+	offBits   = 21
+	sizeBits  = 7
+	sizeShift = idBits + offBits
+	tagShift  = sizeShift + sizeBits
 )
 
 // vocab is one encoding's tables; immutable once loaded. The tables that are asked most often without success are the
@@ -33,15 +41,14 @@ type vocab struct {
 	classes *classTable
 	o200k   bool // which of the two patterns cuts text into pieces
 
-	bytes  []byte      // all tokens end to end, in order of id
-	offs   []uint32    // where each begins in bytes
-	keys   []uint64    // tokens of up to 8 bytes as tagged keys, else 0
-	halves [][2]uint32 // the two tokens each was merged from; itself twice for a single byte
+	bytes []byte   // all tokens end to end, in order of id
+	offs  []uint32 // where each begins in bytes
+	made  []made   // how each was made
 
-	// Open addressing. A slot is tag << 18 | id + 1, verified by keys, bytes and halves.
+	// Open addressing. A slot is tag << 18 | id + 1, verified by made, or by bytes for long tokens.
 	short      []uint32
 	shortShift uint
-	long       []uint64 // here the tag has 32 bits
+	long       []uint64
 	longShift  uint
 	merges     []uint32
 	mergeShift uint
@@ -50,7 +57,13 @@ type vocab struct {
 	one        [1 << 8]uint32  // the token of each byte
 	two        [1 << 16]uint32 // the token of two bytes, or none
 	beginnings [1 << 17]uint8  // by hash of 3 bytes: bit n-1 for a token of n = 3..8 bytes that begins so; goesOn
-	longLens   [1 << 16]uint32 // by hash of 8 bytes: bit n-9 for a token of n = 9.. bytes that begins so
+	longLens   [1 << 17]uint16 // by hash of n blocks: bit i for a token of 8n+1+i bytes that begins so; longer
+}
+
+// made is what a token is made of, in one place, for whoever has found it will ask which halves it has.
+type made struct {
+	key         uint64 // its bytes as a tagged key, 0 when it has more than 8
+	left, right uint32 // the two tokens it was merged from; itself twice for a single byte
 }
 
 var keyMask = [shortKey + 1]uint64{0, 1<<8 - 1, 1<<16 - 1, 1<<24 - 1, 1<<32 - 1, 1<<40 - 1, 1<<48 - 1, 1<<56 - 1, 1<<64 - 1}
@@ -101,8 +114,8 @@ func (v *vocab) parse(file []byte) error {
 		}
 		v.offs = append(v.offs, uint32(len(v.bytes)))
 	}
-	if n := v.count(); n < 256 || n >= none {
-		return fmt.Errorf("%d tokens; expected 256 to %d", n, none-1)
+	if n := v.count(); n < 256 || n >= none || len(v.bytes) >= 1<<offBits {
+		return fmt.Errorf("%d tokens of %d bytes; expected 256 to %d of at most %d", n, len(v.bytes), none-1, 1<<offBits-1)
 	}
 	return nil
 }
@@ -122,7 +135,7 @@ func (v *vocab) index() {
 			shorts++
 		}
 	}
-	v.keys = make([]uint64, v.count())
+	v.made = make([]made, v.count())
 	v.short, v.shortShift = make([]uint32, tableSize(shorts)), tableShift(shorts)
 	v.long, v.longShift = make([]uint64, tableSize(v.count()-shorts)), tableShift(v.count()-shorts)
 	for i := range v.two {
@@ -144,8 +157,8 @@ func tableShift(n int) uint { return uint(64 - bits.Len(uint(n+n/3))) }
 
 func (v *vocab) addShort(t []byte, id uint32) {
 	key := loadKey(t)
-	v.keys[id] = tagged(key, len(t))
-	h := v.keys[id] * mix1
+	v.made[id].key = tagged(key, len(t))
+	h := v.made[id].key * mix1
 	slot := h >> v.shortShift
 	for v.short[slot] != 0 {
 		slot = (slot + 1) & uint64(len(v.short)-1)
@@ -162,15 +175,24 @@ func (v *vocab) addShort(t []byte, id uint32) {
 }
 
 func (v *vocab) addLong(t []byte, id uint32) {
-	h := hashLong(t)
+	v.beginnings[hash3(loadKey(t))] |= goesOn
+	var h uint64
+	rest := t
+	for ; len(rest) > block; rest = rest[block:] {
+		h = hashBlock(h, rest)
+		lens := &v.longLens[lensSlot(h)]
+		if n := len(rest) - block; n <= block {
+			*lens |= 1 << (n - 1)
+		} else {
+			*lens |= longer
+		}
+	}
+	h = hashEnd(h, t)
 	slot := h >> v.longShift
 	for v.long[slot] != 0 {
 		slot = (slot + 1) & uint64(len(v.long)-1)
 	}
-	v.long[slot] = h<<32 | uint64(id+1)
-	key := binary.LittleEndian.Uint64(t)
-	v.beginnings[hash3(key)] |= goesOn
-	v.longLens[hash8(key)] |= 1 << min(len(t)-shortKey-1, longSteps)
+	v.long[slot] = h<<tagShift | uint64(len(t)-1)<<sizeShift | uint64(v.offs[id])<<idBits | uint64(id+1)
 }
 
 // tagged tells keys of different lengths apart by putting the length into the byte that only eight bytes fill. Eight
@@ -203,23 +225,19 @@ func loadKey(t []byte) uint64 {
 
 func hash3(key uint64) uint64 { return (key & (1<<24 - 1)) * mix1 >> 47 }
 
-func hash8(key uint64) uint64 { return key * mix2 >> 48 }
+// hashBlock goes on with the hash of a beginning by the 8 bytes after it.
+func hashBlock(h uint64, t []byte) uint64 {
+	h = (h ^ binary.LittleEndian.Uint64(t)) * mix1
+	return h ^ h>>32
+}
 
-// hashLong hashes more than 8 bytes.
-func hashLong(t []byte) uint64 {
-	h := uint64(len(t)) * mix2
-	for len(t) > 8 {
-		h = (h ^ binary.LittleEndian.Uint64(t)) * mix1
-		h ^= h >> 32
-		if len(t) < 16 {
-			t = t[len(t)-8:]
-		} else {
-			t = t[8:]
-		}
-	}
-	h = (h ^ loadKey(t)) * mix1
+// hashEnd ends the hash of t, which has more than 8 bytes, from that of its blocks before the last.
+func hashEnd(h uint64, t []byte) uint64 {
+	h = (h ^ binary.LittleEndian.Uint64(t[len(t)-block:]) ^ uint64(len(t))*mix2) * mix1
 	return h ^ h>>29
 }
+
+func lensSlot(h uint64) uint64 { return h >> (64 - 17) }
 
 // findShort looks a token of n <= 8 bytes up by its key.
 func (v *vocab) findShort(key uint64, n int) uint32 {
@@ -230,7 +248,7 @@ func (v *vocab) findShort(key uint64, n int) uint32 {
 		if s == 0 {
 			return none
 		}
-		if s&^idMask == tagOf(h) && v.keys[s&idMask-1] == key {
+		if s&^idMask == tagOf(h) && v.made[s&idMask-1].key == key {
 			return s&idMask - 1
 		}
 	}
@@ -238,14 +256,31 @@ func (v *vocab) findShort(key uint64, n int) uint32 {
 
 // findLong looks a token of more than 8 bytes up.
 func (v *vocab) findLong(t []byte) uint32 {
-	h := hashLong(t)
+	var h uint64
+	rest := t
+	for ; len(rest) > block; rest = rest[block:] {
+		h = hashBlock(h, rest)
+	}
+	if v.longLens[lensSlot(h)]>>(len(rest)-1)&1 == 0 {
+		return none
+	}
+	return v.findEnd(h, t)
+}
+
+// findEnd looks a token of more than 8 bytes up by the hash of its blocks before the last.
+func (v *vocab) findEnd(h uint64, t []byte) uint32 {
+	h = hashEnd(h, t)
+	tag := (h<<sizeBits | uint64(len(t)-1)) & (1<<(64-sizeShift) - 1)
 	for slot := h >> v.longShift; ; slot++ {
 		s := v.long[slot&uint64(len(v.long)-1)]
 		if s == 0 {
 			return none
 		}
-		if uint32(s>>32) == uint32(h) && string(v.token(uint32(s)-1)) == string(t) {
-			return uint32(s) - 1
+		if s>>sizeShift == tag {
+			at := s >> idBits & (1<<offBits - 1)
+			if string(v.bytes[at:at+uint64(len(t))]) == string(t) {
+				return uint32(s&idMask) - 1
+			}
 		}
 	}
 }
