@@ -23,3 +23,12 @@ func threadTime() time.Duration {
 	}
 	return time.Duration(ts.Nano())
 }
+
+// childrenTime is the CPU time of all children that have ended.
+func childrenTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_CHILDREN, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

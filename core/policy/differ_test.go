@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -17,7 +18,7 @@ import (
 // pair is a module as it is and metered, both in this process.
 type pair struct{ plain, metered api.Module }
 
-func newPair(t *testing.T, rt wazero.Runtime, src []byte, p *profile) *pair {
+func newPair(t testing.TB, rt wazero.Runtime, src []byte, p *profile) *pair {
 	t.Helper()
 	m, err := parse(src, p)
 	if err != nil {
@@ -51,31 +52,45 @@ func (x *pair) close() {
 }
 
 // call calls an export of both and wants the same results, traps and memory; used is the metered one's fuel.
-func (x *pair) call(t *testing.T, name string, args ...uint64) (result []uint64, used int64) {
+func (x *pair) call(t testing.TB, name string, args ...uint64) (result []uint64, used int64) {
 	t.Helper()
 	const plenty = 1 << 40
+	return x.within(t, plenty, name, args...)
+}
+
+// within is call with so much fuel: the metered one goes first, and where it has not enough the plain one, which might
+// never end, does not run at all; used is then more than fuel.
+func (x *pair) within(t testing.TB, fuel int64, name string, args ...uint64) (result []uint64, used int64) {
+	t.Helper()
 	ctx := context.WithValue(context.Background(), instanceKey{}, &instance{})
-	fuel := x.metered.ExportedGlobal(abi.ExportFuel).(api.MutableGlobal)
-	fuel.Set(plenty)
-	a, errA := x.plain.ExportedFunction(name).Call(ctx, args...)
+	left := x.metered.ExportedGlobal(abi.ExportFuel).(api.MutableGlobal)
+	left.Set(uint64(fuel))
 	b, errB := x.metered.ExportedFunction(name).Call(ctx, args...)
-	if firstOf(errA) != firstOf(errB) || len(a) != len(b) || len(a) > 0 && a[0] != b[0] {
+	if used = fuel - int64(left.Get()); used > fuel {
+		return nil, used
+	}
+	a, errA := x.plain.ExportedFunction(name).Call(ctx, args...)
+	if firstOf(errA) != firstOf(errB) || !slices.Equal(a, b) {
 		t.Fatalf("%s%v: plain gives %x %v, metered %x %v", name, args, a, firstOf(errA), b, firstOf(errB))
 	}
-	m, n := x.plain.Memory(), x.metered.Memory()
-	if m.Size() != n.Size() {
-		t.Fatalf("%s%v: %d bytes of memory, metered %d", name, args, m.Size(), n.Size())
-	}
-	l, _ := m.Read(0, m.Size())
-	r, _ := n.Read(0, n.Size())
-	if !bytes.Equal(l, r) {
-		t.Fatalf("%s%v: the memories differ", name, args)
-	}
-	used = plenty - int64(fuel.Get())
+	x.sameMemory(t, name)
 	if used <= 0 {
 		t.Fatalf("%s ran for free", name)
 	}
 	return a, used
+}
+
+func (x *pair) sameMemory(t testing.TB, after string) {
+	t.Helper()
+	m, n := x.plain.Memory(), x.metered.Memory()
+	if m.Size() != n.Size() {
+		t.Fatalf("after %s: %d bytes of memory, metered %d", after, m.Size(), n.Size())
+	}
+	l, _ := m.Read(0, m.Size())
+	r, _ := n.Read(0, n.Size())
+	if !bytes.Equal(l, r) {
+		t.Fatalf("after %s: the memories differ", after)
+	}
 }
 
 // decide does what the host does before a call, on both.

@@ -26,24 +26,15 @@ func goGuest(t *testing.T) []byte {
 	return wasm
 }
 
+// TestStandardGoGuest: a module in standard Go is added within 3 s and keeps the ABI. Building one takes half a minute on
+// a machine that has not built for its system before, so only -long does; .ci/run has a step for it.
 func TestStandardGoGuest(t *testing.T) {
 	if !*long {
 		return
 	}
-	wasm := goGuest(t)
 	var out syncBuffer
-	h := newHost(t, Options{Log: out.logger()})
+	h := addGoGuest(t, goGuest(t), Options{Log: out.logger()})
 	began := time.Now()
-	m, err := h.Add(context.Background(), "go", wasm, ProfileLarge)
-	if err != nil {
-		t.Fatal(err)
-	}
-	took := time.Since(began)
-	t.Logf("%d bytes, added in %v", m.Size, took)
-	if took > patience*3*time.Second {
-		t.Errorf("added in %v, want <= 3s", took)
-	}
-	began = time.Now()
 	mustActivate(t, h, Binding{Module: "go", Params: []byte(`{"a":1}`)}, wide())
 	t.Logf("activated in %v", time.Since(began))
 	f, d := sampleFacts(), new(Decision)
@@ -80,4 +71,20 @@ func TestStandardGoGuest(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { h.Decide(f, d) }); n != 0 || d.Fault != "" {
 		t.Errorf("%v allocations per call, fault %q", n, d.Fault)
 	}
+}
+
+// addGoGuest adds a guest within 3 s of the child's time: it is nice, so on the clock other load comes first.
+func addGoGuest(t *testing.T, wasm []byte, o Options) *Host {
+	t.Helper()
+	h, before, began := newHost(t, o), childrenTime(), time.Now()
+	m, err := h.Add(context.Background(), "go", wasm, ProfileLarge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := childrenTime() - before
+	t.Logf("%d bytes, added with %v of the child's time, in %v", m.Size, took, time.Since(began))
+	if took > patience*3*time.Second {
+		t.Errorf("the child took %v, want <= 3s", took)
+	}
+	return h
 }
