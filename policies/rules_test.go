@@ -103,7 +103,10 @@ func TestRulesRefused(t *testing.T) {
 	refuse(t, "rules", []refusal{
 		{`{"rulez":[]}`, "at '': additional properties 'rulez' not allowed"},
 		{`{"mode":"any"}`, "at '/mode': value must be one of 'first', 'all'"},
-		{`{"zone":"Europe/Berlin"}`, "at '/zone'"},
+		{`{"zone":""}`, "at '/zone'"},
+		{`{"zone":"Europe/Berln"}`, `no time zone "Europe/Berln" (nearest: "Europe/Berlin")`},
+		{`{"zone":"+15:00"}`, "refused the configuration with code 1"},
+		{`{"zone":"Europe/Berlin","zone_table":{"name":"Europe/Berlin","offsets":[60,9,120,8,60]}}`, "out of order"},
 		{`{"rules":{}}`, "at '/rules': got object, want array"},
 		{`{"rules":[` + many(65, "{}") + `]}`, "at '/rules': maxItems: got 65, want 64"},
 		{`{"rules":[{},{"when":{"model":["x"]}}]}`, "at '/rules/1/when': additional properties 'model' not allowed"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -429,6 +430,20 @@ func TestPolicyTestOfModule(t *testing.T) {
 	}
 	refused(t, exitUsage, []string{"policy", "test", "rules", "--update"}, "--update writes into a policy folder")
 	refused(t, exitFail, []string{"policy", "test", at(t, t.TempDir(), "bad.wasm", string(traps()))}, "carries no cases")
+}
+
+// TestPolicyRunInANamedZone: the table that a gateway would put in force is accepted for a dry look, zones and all.
+func TestPolicyRunInANamedZone(t *testing.T) {
+	const table = `{"zone":"Europe/Berlin","rules":[{"name":"morning","when":{"hours":{"from":"08:00","to":"09:00"}}}]}`
+	at := func(hour int, month time.Month) string {
+		return fmt.Sprintf(`{"now_ms": %d}`, time.Date(2026, month, 1, hour, 30, 0, 0, time.UTC).UnixMilli())
+	}
+	for facts, fired := range map[string]bool{at(7, time.January): true, at(6, time.January): false, at(7, time.July): false, at(6, time.July): true} {
+		if out := must(t, nil, "policy", "run", "rules", "-f", facts, "--params", table); strings.Contains(out, "rule    1 morning") != fired {
+			t.Errorf("%s: fired is not %v: %s", facts, fired, out)
+		}
+	}
+	refused(t, exitFail, []string{"policy", "run", "rules", "-f", "{}", "--params", strings.Replace(table, "Berlin", "Berln", 1)}, `nearest: "Europe/Berlin"`)
 }
 
 // TestPolicyStale: a module that is older than its source is not taken for what the source says in silence.

@@ -65,6 +65,7 @@ type choice struct {
 	name          string
 	version, hash string
 	lay           func(*binding) // what was given over what stays
+	params        bool           // were given
 	fresh         bool           // without a version the newest upload, not the candidate
 }
 
@@ -80,9 +81,9 @@ func (a *API) choose(b *body, name string) (ch choice, err error) {
 	if b.has("version") && b.has("hash") {
 		b.fail("hash", "give either version or hash")
 	}
-	hasParams := b.has("params")
+	ch.params = b.has("params")
 	ch.lay = func(to *binding) {
-		if hasParams {
+		if ch.params {
 			to.Params = given.Params
 		}
 		if given.OnError != "" {
@@ -110,7 +111,10 @@ func (a *API) resolve(ctx context.Context, ch choice) (*move, error) {
 		return nil, err
 	}
 	ch.lay(&m.next)
-	return m, nil
+	if ch.params {
+		err = p.zoned(&m.next)
+	}
+	return m, err
 }
 
 // choose is what a choice comes to before what it gives itself is laid over it.
@@ -224,6 +228,9 @@ func (a *API) paramsPolicy(c *call) (answer, error) {
 	m.next.Params = next.Params
 	if next.OnError != "" {
 		m.next.OnError = next.OnError
+	}
+	if err := p.zoned(&m.next); err != nil {
+		return answer{}, err
 	}
 	return a.shift(c.ctx, c, m, m.was.activated(&m.next), "policy.params")
 }

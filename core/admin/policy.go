@@ -119,6 +119,15 @@ func (p policyDoc) find(text string) (version, error) {
 	return version{}, llm.Invalid("version", "version: %q fits %d versions of policy %q; give more characters", text, len(hits), p.Name)
 }
 
+// zoned gives new params the tables of the time zones that they name.
+func (p policyDoc) zoned(b *binding) error {
+	v, err := p.find(b.Hash)
+	if err == nil {
+		b.Params, err = policy.WithZones(v.Schema, b.Params)
+	}
+	return err
+}
+
 // short is a version for people.
 func short(hash string) string { return hash[:min(12, len(hash))] }
 

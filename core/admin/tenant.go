@@ -236,7 +236,7 @@ func (a *API) setRules(ctx context.Context, org uint64, actor string, body []byt
 	if err != nil {
 		return answer{}, err
 	}
-	if err := a.proveRules(ctx, org, params); err != nil {
+	if params, err = a.proveRules(ctx, org, params); err != nil {
 		return answer{}, err
 	}
 	return a.changeRules(ctx, org, actor, "tenant.rules", func(t *tenant) (bindingDoc, error) {
@@ -294,18 +294,20 @@ func rulesIn(body []byte) (json.RawMessage, error) {
 	return compact(body), nil
 }
 
-// proveRules refuses what the module refuses.
-func (a *API) proveRules(ctx context.Context, org uint64, params json.RawMessage) error {
+// proveRules refuses what the module refuses, and gives the rules with the tables of the time zones that they name.
+func (a *API) proveRules(ctx context.Context, org uint64, params json.RawMessage) (json.RawMessage, error) {
 	t, err := a.tenant(ctx, org)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b := t.now
-	b.Params = params
+	if b.Params, err = policy.WithZones(t.schema, params); err != nil {
+		return nil, err
+	}
 	run, err := a.Policy.Open(ctx, *b.host())
 	if err != nil {
-		return aboutParams(err)
+		return nil, aboutParams(err)
 	}
 	run.Close()
-	return nil
+	return b.Params, nil
 }

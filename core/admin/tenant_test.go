@@ -310,3 +310,24 @@ func TestTenantUndoesOnlyItsOwn(t *testing.T) {
 	f.refused(404, "POST", "/admin/tenants/9/rules/trial", nil, "no org 9")
 	f.refused(404, "GET", "/admin/tenants/9/rules/trial", nil, "no org 9")
 }
+
+// A named zone becomes a table of its offsets that is kept with the rules, made anew whenever rules are given.
+func TestTenantRulesInANamedZone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.account()
+	rules := table("night", j{"qps_permille": 500})
+	rules["zone"] = "Asia/Kolkata"
+	f.ok("PUT", "/admin/tenants/1/rules", rules).has(t, "params.zone", "Asia/Kolkata", "params.zone_table.offsets.0", 330)
+	rules["zone_table"] = j{"name": "Asia/Kolkata", "offsets": []int{7}}
+	f.ok("PUT", "/admin/tenants/1/rules", rules).has(t, "params.zone_table.offsets.0", 330)
+	rules["zone"] = "Asia/Kolkatta"
+	f.refused(400, "PUT", "/admin/tenants/1/rules", rules, "zone", "Asia/Kolkata")
+	f.refused(400, "POST", "/admin/tenants/1/rules/trial", j{"params": rules}, "zone", "Asia/Kolkata")
+	f.refused(400, "POST", "/admin/tenants/1/rules/dry-run", j{"params": rules}, "zone", "Asia/Kolkata")
+	f.refused(400, "POST", "/admin/policies/rules/activate", j{"params": rules}, "zone", "Asia/Kolkata")
+	rules["zone"] = "Europe/Berlin"
+	f.ok("POST", "/admin/policies/rules/activate", j{"params": rules}).has(t, "params.zone_table.name", "Europe/Berlin", "params.zone_table.offsets.0", 60)
+	rules["zone"] = "key"
+	f.ok("PUT", "/admin/policies/rules/params", j{"params": rules}).has(t, "params.zone_table", nil)
+}

@@ -128,7 +128,8 @@ func (a *API) tryRules(ctx context.Context, org uint64, actor string, body []byt
 		return answer{}, err
 	}
 	if b.has("params") {
-		if err := a.proveRules(ctx, org, params); err != nil {
+		var err error
+		if params, err = a.proveRules(ctx, org, params); err != nil {
 			return answer{}, err
 		}
 	}

@@ -44,14 +44,18 @@ type caseRun struct {
 // runCases runs every case of raw on one instance, first in order and then backwards: a module is a pure function,
 // so an answer that depends on what was asked before is a failed case too. hits are the calls of each function, of a
 // module that was made to count them.
-func runCases(rt wazero.Runtime, code wazero.CompiledModule, p *profile, raw []byte, log func(uint32, []byte)) (
+func runCases(rt wazero.Runtime, code wazero.CompiledModule, p *profile, schema, raw []byte, log func(uint32, []byte)) (
 	results []CaseResult, hits []uint64, err error) {
 	var r caseRun
 	if err := strict(raw, &r.file); err != nil {
 		return nil, nil, fmt.Errorf("cases: %w", err)
 	}
 	c := r.file.Configure
-	config, err := configuration(c.Tiers, c.Labels, c.Params)
+	params, err := withZones(schema, c.Params, true)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cases: configure: %w", err)
+	}
+	config, err := configuration(c.Tiers, c.Labels, params)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cases: configure: %w", err)
 	}

@@ -130,7 +130,7 @@ func (j *job) compileAndRun(p *profile, v *verdict) error {
 		return err
 	}
 	var said sayings
-	v.Cases, v.Hits, err = runCases(rt, code, p, j.Cases, said.log)
+	v.Cases, v.Hits, err = runCases(rt, code, p, j.Schema, j.Cases, said.log)
 	if err != nil {
 		return fmt.Errorf("%w%s", err, said.String())
 	}

@@ -77,6 +77,9 @@ func (h *Host) resolve(owner Owner, b Binding) (*recipe, error) {
 	if err != nil {
 		return nil, llm.Invalid("params", "%v", err)
 	}
+	if params, err = withZones(m.Schema, params, true); err != nil {
+		return nil, err
+	}
 	if !m.configurable && string(params) != "{}" {
 		return nil, llm.Invalid("params", "module %s takes no params: it exports no %s", m.Name, abi.ExportConfigure)
 	}

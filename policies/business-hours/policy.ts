@@ -5,7 +5,7 @@ import { messageSince } from "../parts/answer";
 import { Change } from "../parts/change";
 import { Config } from "../parts/config";
 import { Reader, Text, textOf } from "../parts/json";
-import { DAY, Hours, minuteOfWeek, readTime, readWeekdays, readZone } from "../parts/moment";
+import { checkZone, DAY, Hours, minuteOfWeek, readTime, readWeekdays, readZone, readZoneTable } from "../parts/moment";
 import { at, fail, refusal, TOO_LONG } from "../parts/refusal";
 
 export { weir_abi_version, weir_request, weir_response } from "../../sdk/assemblyscript/assembly/exports";
@@ -29,6 +29,7 @@ export function weir_configure(len: i32): i32 {
   while (json.member()) {
     if (json.is("label")) label = config.label(json.text());
     else if (json.is("zone")) readZone(json);
+    else if (json.is("zone_table")) readZoneTable(json);
     else if (json.is("weekdays")) hours.weekdays = readWeekdays(json);
     else if (json.is("from")) hours.from = readTime(json);
     else if (json.is("to")) hours.to = readTime(json);
@@ -38,6 +39,7 @@ export function weir_configure(len: i32): i32 {
     else json.unknown();
   }
   hours.check();
+  checkZone();
   return refusal();
 }
 

@@ -1,8 +1,8 @@
-// When a request came, in the zone of its key or at a fixed offset from UTC: the host sends the former, the latter is
-// computed. A module has no zone database, so a zone with daylight saving is only to be had through the key.
+// When a request came: in the zone of its key, which the host sends, at a fixed offset from UTC, or in a zone by its name. A
+// module has no zone database; the host gives it the offsets of a named zone as a table beside the name.
 import { facts } from "../../sdk/assemblyscript/assembly";
-import { Reader, Text } from "./json";
-import { EMPTY_TIME, fail, MALFORMED } from "./refusal";
+import { NO_TEXT, Reader, Text } from "./json";
+import { EMPTY_TIME, fail, MALFORMED, quoted } from "./refusal";
 
 export const DAY: u32 = 1440; // minutes
 const WEEK: u32 = 7 * DAY;
@@ -19,7 +19,28 @@ export function minuteOfWeek(): u32 {
 
 /** Minutes since 1970 at the offset. */
 function minutes(): i64 {
-  return max(<i64>(facts.nowMs / 60_000) + offset, 0);
+  const now = <i64>(facts.nowMs / 60_000);
+  return max(now + (entries > 0 ? east(now) : offset), 0);
+}
+
+// The table of a named zone: from which minute on, and how many minutes east of UTC. The first entry is from the beginning.
+const MAX_ENTRIES: i32 = 256;
+const ENTRY: usize = 8;
+const table = memory.data(MAX_ENTRIES * ENTRY, 4);
+let entries: i32 = 0;
+let zoneName: Text = NO_TEXT;
+let tableName: Text = NO_TEXT;
+
+// east finds the last entry that has begun.
+function east(now: i64): i32 {
+  let low = 0;
+  let high = entries - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (<i64>load<i32>(table + ENTRY * middle) <= now) low = middle;
+    else high = middle - 1;
+  }
+  return load<i32>(table + ENTRY * low, 4);
 }
 
 /** Bit d: this is day d of the month. Bit 32 + d: it is the d-th from the end, which is 1. */
@@ -71,10 +92,11 @@ export class Hours {
   }
 }
 
-/** Reads "key", "UTC" or "+08:00": where times are looked at. */
+/** Reads "key", "UTC", "+08:00" or "Europe/Berlin": where times are looked at. checkZone belongs behind everything. */
 export function readZone(json: Reader): void {
   const text = json.text();
   const name = text.toString();
+  zoneName = NO_TEXT;
   if (name == "key") {
     offset = IN_KEYS_ZONE;
     return;
@@ -84,9 +106,55 @@ export function readZone(json: Reader): void {
     return;
   }
   const sign = name.charCodeAt(0);
+  if (sign != 0x2b && sign != 0x2d) {
+    zoneName = text;
+    offset = 0;
+    return;
+  }
   const east = clock(text, 1);
-  if (text.size != 6 || (sign != 0x2b && sign != 0x2d) || east > 14 * 60) fail(MALFORMED, 'want "key", "UTC" or an offset as "+08:00"');
+  if (text.size != 6 || east > 14 * 60) fail(MALFORMED, 'want "key", "UTC", an offset as "+08:00" or a name as "Europe/Berlin"');
   offset = sign == 0x2d ? -<i32>east : <i32>east;
+}
+
+/** Reads the table that the host makes of a zone's name. */
+export function readZoneTable(json: Reader): void {
+  if (!json.object()) return;
+  while (json.member()) {
+    if (json.is("name")) tableName = json.text();
+    else if (json.is("offsets")) readOffsets(json);
+    else json.unknown();
+  }
+}
+
+// readOffsets reads an offset, and then pairs of a minute and the offset from there on.
+function readOffsets(json: Reader): void {
+  entries = 0;
+  if (!json.array()) return;
+  let from: i64 = i32.MIN_VALUE;
+  let expectsOffset = true;
+  while (json.element()) {
+    if (!expectsOffset) {
+      const next = json.integer(i32.MIN_VALUE, i32.MAX_VALUE);
+      if (next <= from) fail(MALFORMED, "the table of the zone is out of order");
+      from = next;
+    } else {
+      const minutes = <i32>json.integer(-1440, 1440);
+      if (entries == MAX_ENTRIES) {
+        fail(MALFORMED, "the table of the zone is too long");
+        return;
+      }
+      store<i32>(table + ENTRY * entries, <i32>from);
+      store<i32>(table + ENTRY * entries, minutes, 4);
+      entries++;
+    }
+    expectsOffset = !expectsOffset;
+  }
+}
+
+/** Refuses a name without its table; a table that belongs to no name is left alone. */
+export function checkZone(): void {
+  if (zoneName.size == 0) entries = 0;
+  else if (entries == 0 || !tableName.equals(zoneName)) fail(MALFORMED, "the gateway knows no offsets of the zone " + quoted(zoneName.toString()));
 }
 
 /** Reads a time of day, "00:00" to "24:00", as minutes. */

@@ -6,7 +6,7 @@ import {
 import { kindsPicked, readKind, readKinds } from "../parts/answer";
 import { Config } from "../parts/config";
 import { Reader, Text, textOf } from "../parts/json";
-import { Hours, readDays, readTime, readWeekdays, readZone } from "../parts/moment";
+import { checkZone, Hours, readDays, readTime, readWeekdays, readZone, readZoneTable } from "../parts/moment";
 import { at, fail, TOO_LONG, TOO_MANY, UNKNOWN_TIER, BAD_VALUE } from "../parts/refusal";
 import { Extra, readValue } from "./extra";
 import { DENIES, Rule, SHADOW_DENIES } from "./rule";
@@ -28,10 +28,12 @@ export function readTable(json: Reader, config: Config): void {
   while (json.member()) {
     if (json.is("mode")) takeAll = json.word("first all") == 1;
     else if (json.is("zone")) readZone(json);
+    else if (json.is("zone_table")) readZoneTable(json);
     else if (json.is("dimensions")) readKinds(json);
     else if (!json.is("rules") || count > 0) json.unknown(); // twice: only the last one was held to the schema
     else readRules(json, config);
   }
+  checkZone();
   checkRoom();
 }
 
