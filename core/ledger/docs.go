@@ -155,9 +155,10 @@ func (o *owner) foldPut(p *put) error {
 	}
 	o.writeAudit(now, &p.change)
 	p.applied, p.answer = true, p.change.Answer
-	o.expireAnswers(now)
+	steady := o.l.steadyMS()
+	o.expireAnswers(steady)
 	if k := p.change.Idempotency; k != "" {
-		g.put(textKey(keyAnswer, k), appendAnswer(nil, now+idempotencyTTL.Milliseconds(), &p.change))
+		g.put(textKey(keyAnswer, k), appendAnswer(nil, steady+idempotencyTTL.Milliseconds(), &p.change))
 	}
 	return nil
 }
@@ -213,7 +214,8 @@ func errOtherRequest(key string) error {
 }
 
 // Replay gives the stored answer of an idempotency key: ok when it is known; a *llm.Error of KindConflict when the
-// request differs. Answers are kept for 24 hours.
+// request differs. Answers are kept for 24 hours, whatever the wall clock does meanwhile; a process that starts with a
+// wall clock that is a day ahead forgets them.
 func (l *Ledger) Replay(key string, request [32]byte) (answer []byte, ok bool, err error) {
 	v, ok, err := l.store.Get(textKey(keyAnswer, key))
 	if err != nil || !ok {
@@ -223,7 +225,7 @@ func (l *Ledger) Replay(key string, request [32]byte) (answer []byte, ok bool, e
 	switch {
 	case err != nil:
 		return nil, false, corrupt(textKey(keyAnswer, key), err.Error())
-	case until <= l.clock.Wall().UnixMilli():
+	case until <= l.steadyMS():
 		return nil, false, nil
 	case hash != request:
 		return nil, false, errOtherRequest(key)

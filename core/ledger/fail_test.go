@@ -193,7 +193,7 @@ func TestFailedPutHasNoEffect(t *testing.T) {
 	})
 }
 
-// A sync that fails is told by Healthy and refuses reserves until one succeeds.
+// A sync that fails is told by Healthy, refuses reserves and acknowledges no ending until one succeeds.
 func TestSyncFails(t *testing.T) {
 	r := fresh(t)
 	r.store.FailSync(storetest.ErrInjected)
@@ -204,8 +204,14 @@ func TestSyncFails(t *testing.T) {
 	if _, err := r.Append(&late); err == nil {
 		t.Error("a reserve was taken while syncs fail")
 	}
-	r.write(r.void(e.ID))
+	end := r.append(r.void(e.ID))
+	if err := r.Wait(context.Background(), end, 20*time.Millisecond); code(err) != "ledger_timeout" {
+		t.Errorf("an ending while syncs fail: %v", err)
+	}
 	r.store.FailSync(nil)
+	if err := r.wait(end); err != nil {
+		t.Errorf("the ending, later: %v", err)
+	}
 	waitFor(t, "Healthy again", func() bool { return r.Healthy() == nil })
 }
 

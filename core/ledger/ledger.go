@@ -64,7 +64,9 @@ type Store interface {
 	// after they are in the kernel (they survive the death of the process). It keeps nothing of b. Of several
 	// writes to one key the last counts.
 	Apply(b []Write, sync bool) error
-	// Sync makes everything applied so far stable.
+	// Sync makes everything applied so far stable. After one that failed the kernel may take for written what is not,
+	// and a second one of the same file proves nothing: so every Apply and Sync fails then, until the store has
+	// written anew all that is in doubt, and made that stable.
 	Sync() error
 	// Get gives a copy of the value; ok is false when there is none.
 	Get(key []byte) (value []byte, ok bool, err error)
@@ -175,6 +177,10 @@ type Ledger struct {
 	o     Options
 	clock llm.Clock
 
+	opened struct { // when, on both clocks
+		wall time.Time
+		mono time.Duration
+	}
 	epoch  uint64
 	ids    atomic.Uint64
 	writes health      // of Apply; the owner sets it
@@ -199,6 +205,7 @@ func Open(store Store, o Options, clock llm.Clock) (*Ledger, State, error) {
 		return nil, State{}, err
 	}
 	l := &Ledger{store: store, o: o.withDefaults(), clock: clock, stop: make(chan struct{})}
+	l.opened.wall, l.opened.mono = clock.Wall(), clock.Mono()
 	l.queue.init(l.o.QueueEntries)
 	l.acks.init()
 	l.numbers.init()
@@ -240,6 +247,12 @@ func (l *Ledger) Append(e *llm.Entry) (uint64, error) {
 		return 0, llm.Errorf(llm.KindInternal, "entry kind %d cannot be appended; credits go through Put", e.Kind)
 	}
 	return l.queue.push(e, nil, l.Healthy())
+}
+
+// steadyMS is the time of day, in unix ms, by the wall clock at opening and the steady one since. A wall clock that
+// jumps forward must not make an idempotency key forgotten, or a repeated top-up would count twice.
+func (l *Ledger) steadyMS() int64 {
+	return l.opened.wall.Add(l.clock.Mono() - l.opened.mono).UnixMilli()
 }
 
 // Healthy is nil while the store accepts writes.

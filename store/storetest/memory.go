@@ -20,7 +20,9 @@ type Memory struct {
 		applies      int
 		before       func(n int, b []ledger.Write) error
 		after        func(n int) error
-		syncError    error
+		syncs        int
+		beforeSync   func(n int) error
+		doubt        bool // a Sync failed
 		closed       bool
 	}
 }
@@ -85,9 +87,26 @@ func (m *Memory) After(f func(n int) error) {
 
 // FailSync makes Sync fail with err until it is called with nil.
 func (m *Memory) FailSync(err error) {
+	if err == nil {
+		m.BeforeSync(nil)
+		return
+	}
+	m.BeforeSync(func(int) error { return err })
+}
+
+// BeforeSync calls f at the start of each Sync with the number of the call, from 1; an error of f fails the call. Nil
+// takes it away.
+func (m *Memory) BeforeSync(f func(n int) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.syncError = err
+	m.mu.beforeSync = f
+}
+
+// Syncs is how often Sync was called, by Apply too.
+func (m *Memory) Syncs() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.syncs
 }
 
 // Applies is how often Apply was called.
@@ -101,8 +120,13 @@ func (m *Memory) Applies() int {
 func (m *Memory) Apply(b []ledger.Write, sync bool) error {
 	m.mu.Lock()
 	m.mu.applies++
-	n, before, after := m.mu.applies, m.mu.before, m.mu.after
+	n, before, after, doubt := m.mu.applies, m.mu.before, m.mu.after, m.mu.doubt
 	m.mu.Unlock()
+	if doubt {
+		if err := m.Sync(); err != nil {
+			return err
+		}
+	}
 	if before != nil {
 		if err := before(n, b); err != nil {
 			return err
@@ -147,9 +171,14 @@ func (m *Memory) write(b []ledger.Write) error {
 func (m *Memory) Sync() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.syncError != nil {
-		return m.mu.syncError
+	m.mu.syncs++
+	if m.mu.beforeSync != nil {
+		if err := m.mu.beforeSync(m.mu.syncs); err != nil {
+			m.mu.doubt = true
+			return err
+		}
 	}
+	m.mu.doubt = false
 	m.mu.disk = maps.Clone(m.mu.kernel)
 	return nil
 }
