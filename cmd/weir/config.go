@@ -39,7 +39,18 @@ func (a *app) configCommand() *cobra.Command {
 		}}
 	fileFlag(check, &path)
 	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.AddCommand(check, a.configShow(), a.configSchema())
+	c.AddCommand(check, a.configShow(), a.configSchema(), a.configApply())
+	return c
+}
+
+// configApply needs no file: the gateway has its own.
+func (a *app) configApply() *cobra.Command {
+	c := &cobra.Command{Use: "apply", Short: "Let a running gateway's file win over what the admin API changed", Args: exactly(),
+		Long: "A file seeds what the store lacks, and what the admin API changed wins, until this command: then everything the file names is as the file says. What only the API knows stays."}
+	r := a.remoteFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.call(c.Context(), "POST", "/admin/config/apply", nil)
+	}
 	return c
 }
 

@@ -80,7 +80,7 @@ func (a *app) serveDemo(ctx context.Context, f demoFlags, upstreamAddr string) e
 	if err != nil {
 		return err
 	}
-	g, err := a.open(ctx, cfg)
+	g, err := a.open(ctx, cfg, nil)
 	if err != nil {
 		return err
 	}

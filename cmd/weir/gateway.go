@@ -50,12 +50,13 @@ type gateway struct {
 	closers         []func() error
 	serving         sync.WaitGroup
 	failed          chan error
+	applies         chan chan error // to who reloads the configuration file; nil: there is none
 }
 
-// open builds a gateway and binds its listeners; nothing is accepted before start. On error everything that was
-// opened is closed again.
-func (a *app) open(ctx context.Context, cfg *config.Config) (*gateway, error) {
-	g := &gateway{cfg: cfg, born: cfg, clock: a.clock, failed: make(chan error, 2)}
+// open builds a gateway and binds its listeners; nothing is accepted before start. Who reloads the configuration file
+// answers applies; nil: there is no file. On error everything that was opened is closed again.
+func (a *app) open(ctx context.Context, cfg *config.Config, applies chan chan error) (*gateway, error) {
+	g := &gateway{cfg: cfg, born: cfg, clock: a.clock, failed: make(chan error, 2), applies: applies}
 	g.log, g.level = newLog(a.err, cfg.Log)
 	if err := g.build(ctx, a.random); err != nil {
 		_ = g.close(ctx)
@@ -76,7 +77,7 @@ func (g *gateway) build(ctx context.Context, random io.Reader) error {
 	if err := g.openParts(); err != nil {
 		return err
 	}
-	if err := g.openServers(random); err != nil {
+	if err := g.openServers(ctx, random); err != nil {
 		return err
 	}
 	if err := g.api.Restore(ctx, state); err != nil {
@@ -158,7 +159,7 @@ func cacheDir(data string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-func (g *gateway) openServers(random io.Reader) error {
+func (g *gateway) openServers(ctx context.Context, random io.Reader) error {
 	counter, err := tokens.New(g.cfg.Tokens)
 	if err != nil {
 		return fmt.Errorf("loading the vocabularies: %w", err)
@@ -174,7 +175,7 @@ func (g *gateway) openServers(random io.Reader) error {
 	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelopes: g.cfg.PolicyEnvelopes(), Version: thisBuild().Version,
 		Tiers: g.cfg.TierLimits(), TierNames: g.cfg.TierNames(), Labels: adminLabels(g.cfg)},
 		admin.Parts{Clock: g.clock, Random: random, Ledger: g.ledger, Directory: directory, Limiter: g.limiter, Policy: g.host,
-			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.proxy.WriteMetrics})
+			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.proxy.WriteMetrics, Apply: g.applier(ctx)})
 	g.onClose(func() error { g.api.Close(); return nil })
 	g.proxy.SetTenants(g.api)
 	return nil
@@ -245,9 +246,27 @@ func (g *gateway) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// reload applies a changed configuration: settings, policies, and objects the store lacks. What cannot change in a
-// running process is named in the log. On error nothing changes.
-func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
+// applier asks whoever reloads, until life ends, to let the file win over the API; nil where there is no file.
+func (g *gateway) applier(life context.Context) func(context.Context) error {
+	if g.applies == nil {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		answer := make(chan error, 1)
+		select {
+		case g.applies <- answer:
+			return <-answer
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-life.Done():
+			return llm.Errorf(llm.KindUnavailable, "shutting down")
+		}
+	}
+}
+
+// reload applies a changed configuration: settings, policies, and objects the store lacks; with overwrite also those
+// that the API changed. What cannot change in a running process is named in the log. On error nothing changes.
+func (g *gateway) reload(ctx context.Context, cfg *config.Config, overwrite bool) error {
 	if !slices.Equal(cfg.TierNames(), g.cfg.TierNames()) || !slices.Equal(cfg.Policies.Labels, g.cfg.Policies.Labels) {
 		// Policies know both by index, and requests in flight hold such indices.
 		return errors.New("the names of tiers and policies.labels change only with a restart; limits of a tier change at once")
@@ -258,7 +277,7 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config) error {
 	}
 	g.api.SetTiers(cfg.TierLimits())
 	g.api.SetEnvelopes(cfg.PolicyEnvelopes())
-	if err := g.api.Seed(ctx, seed, false); err != nil {
+	if err := g.api.Seed(ctx, seed, overwrite); err != nil {
 		g.api.SetTiers(g.cfg.TierLimits())
 		g.api.SetEnvelopes(g.cfg.PolicyEnvelopes())
 		return err

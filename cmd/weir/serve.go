@@ -29,7 +29,7 @@ func (a *app) serve() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			g, err := a.open(c.Context(), cfg)
+			g, err := a.open(c.Context(), cfg, make(chan chan error))
 			if err != nil {
 				return err
 			}
@@ -112,9 +112,11 @@ func (a *app) reloads(ctx context.Context, g *gateway, path string, files *fsnot
 		case err := <-files.Errors:
 			g.log.Warn("watching files", "error", err)
 		case <-hup:
-			a.reloadOnce(ctx, g, path)
+			_ = a.reloadOnce(ctx, g, path, false)
 		case <-quiet.C:
-			a.reloadOnce(ctx, g, path)
+			_ = a.reloadOnce(ctx, g, path, false)
+		case answer := <-g.applies:
+			answer <- a.reloadOnce(ctx, g, path, true)
 		}
 	}
 }
@@ -123,14 +125,16 @@ func same(event, path string) bool {
 	return path != "" && filepath.Clean(event) == filepath.Clean(path)
 }
 
-func (a *app) reloadOnce(ctx context.Context, g *gateway, path string) {
+// reloadOnce logs what it returns: only who asked over the API hears of it.
+func (a *app) reloadOnce(ctx context.Context, g *gateway, path string, overwrite bool) error {
 	cfg, err := config.Load(path, a.env)
 	if err == nil {
-		err = g.reload(ctx, cfg)
+		err = g.reload(ctx, cfg, overwrite)
 	}
 	if err != nil {
 		g.log.Error("reload refused, the old configuration serves on", "error", err)
-		return
+		return err
 	}
-	g.log.Info("reloaded", "file", path)
+	g.log.Info("reloaded", "file", path, "overwrite", overwrite)
+	return nil
 }

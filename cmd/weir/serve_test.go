@@ -191,8 +191,8 @@ func TestCheckIsAsStrictAsServe(t *testing.T) {
 	check("decision_log: {path: log, max_mb: 0}", "max_mb")
 }
 
-// TestReloadKeepsGlobalLimitsOfTheAPI: what the admin API changed wins over a file that is read again.
-func TestReloadKeepsGlobalLimitsOfTheAPI(t *testing.T) {
+// TestReloadAndApply: what the admin API changed wins over a file that is read again, until config apply.
+func TestReloadAndApply(t *testing.T) {
 	p := serve(t, "")
 	key := p.key()
 	r := remote{app: (&console{}).app(p.env), url: p.env["WEIR_ADMIN_URL"], token: testToken}
@@ -207,6 +207,20 @@ func TestReloadKeepsGlobalLimitsOfTheAPI(t *testing.T) {
 	eventually(t, "the reload names what needs a restart", func() bool { return strings.Contains(p.log(), "only with a restart: upstream") })
 	if got := p.status(key, hello); got != http.StatusTooManyRequests {
 		t.Errorf("after a reload: %d; want 429, the global limit was set through the API", got)
+	}
+	write(t, p.file, string(text)+"nonsense: 1\n")
+	if _, stderr, code := weir(t, p.env, "config", "apply"); code != exitFail || !strings.Contains(stderr, "nonsense") {
+		t.Errorf("a broken file applies: exit %d, %s", code, stderr)
+	}
+	if got := p.status(key, hello); got != http.StatusTooManyRequests {
+		t.Errorf("after a refused apply: %d; want 429 still", got)
+	}
+	write(t, p.file, string(text))
+	if out := must(t, p.env, "config", "apply", "--json"); !strings.Contains(out, `"applied": true`) {
+		t.Errorf("weir config apply prints %s", out)
+	}
+	if got := p.status(key, hello); got != http.StatusOK {
+		t.Errorf("after config apply: %d; want 200, the file has no global limit", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"crypto/sha256"
 	"io"
 	"log/slog"
@@ -59,6 +60,8 @@ type Parts struct {
 	Log       *slog.Logger
 	// Shipped gives a module that comes with the binary by name.
 	Shipped func(name string) (wasm []byte, ok bool)
+	// Apply reads the configuration file again and lets it win over what the API changed; nil: there is no file.
+	Apply func(context.Context) error
 	// Metrics writes what GET /metrics answers, in Prometheus' text format.
 	Metrics func(io.Writer)
 }

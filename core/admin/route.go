@@ -92,6 +92,8 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/admin/limits/global", do: a.getGlobal},
 		{method: "PUT", path: "/admin/limits/global", do: a.putGlobal, change: true},
 
+		{method: "POST", path: "/admin/config/apply", do: a.applyConfig},
+
 		{method: "GET", path: "/admin/policies", do: a.listPolicies},
 		{method: "POST", path: "/admin/policies", do: a.uploadPolicy, bytes: wasmBytes},
 		{method: "GET", path: "/admin/policies/{name}/versions", do: a.listVersions},

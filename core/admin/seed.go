@@ -272,3 +272,20 @@ func (g *seeding) write(ctx context.Context) error {
 	}
 	return nil
 }
+
+// applyConfig lets the configuration file win over what the API changed since.
+func (a *API) applyConfig(c *call) (answer, error) {
+	if len(bytes.TrimSpace(c.body)) > 0 && string(bytes.TrimSpace(c.body)) != "{}" {
+		return answer{}, llm.Invalid("body", "expected no body: the gateway applies the file it was started with")
+	}
+	if a.Apply == nil {
+		return answer{}, llm.Errorf(llm.KindConflict, "this gateway was started without a configuration file; weir serve -c FILE has one")
+	}
+	if err := a.Apply(c.Request.Context()); err != nil {
+		if known := new(llm.Error); errors.As(err, &known) {
+			return answer{}, err
+		}
+		return answer{}, llm.Invalid("config", "the configuration serves on as it was: %v", err)
+	}
+	return ok(map[string]bool{"applied": true}), nil
+}
