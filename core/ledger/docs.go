@@ -27,6 +27,10 @@ type put struct {
 	docs    []Doc
 	credits []llm.Entry
 
+	writes []Write             // of a Prune, in place of all that
+	base   *baseHead           // the one that they complete
+	look   func(stored *books) // in place of any change
+
 	state   atomic.Int32 // queued -> taken | withdrawn
 	done    chan struct{}
 	err     error
@@ -65,19 +69,26 @@ func (l *Ledger) PutOnce(ctx context.Context, c Change, docs []Doc, credits []ll
 	if err := ctx.Err(); err != nil {
 		return false, nil, err
 	}
-	p := &put{change: c, docs: docs, credits: credits, done: make(chan struct{})}
+	p := &put{change: c, docs: docs, credits: credits}
+	err = l.submit(ctx, p)
+	return p.applied, p.answer, err
+}
+
+// submit brings a put to the owner and waits for its outcome.
+func (l *Ledger) submit(ctx context.Context, p *put) error {
+	p.done = make(chan struct{})
 	if _, err := l.queue.push(nil, p, l.Healthy()); err != nil {
-		return false, nil, err
+		return err
 	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
 		if p.state.CompareAndSwap(putQueued, putWithdrawn) {
-			return false, nil, ctx.Err()
+			return ctx.Err()
 		}
 		<-p.done // being written: decided at once, one way or the other
 	}
-	return p.applied, p.answer, p.err
+	return p.err
 }
 
 func checkPut(c *Change, docs []Doc, credits []llm.Entry) error {
@@ -127,6 +138,13 @@ func (o *owner) foldPut(p *put) error {
 		return nil // its caller left
 	}
 	o.group.changes++
+	switch {
+	case p.look != nil:
+		p.look(o.books)
+		return nil
+	case p.writes != nil:
+		return o.foldWrites(p)
+	}
 	if known, err := o.repeated(p); known || err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 //	o <reservation>               an open reservation whose newest statement is older than the tail
 //	u <user>                      credits, posted
 //	q <key> <label>               used
+//	b 0                           the base: the first entry of the log that it is without, number and SHA-256 of its copies
+//	b 1 <first entry> <key>       a copy of a u, q or o key as it was before that entry
 //	d <kind> 0 <id>               a document or its tombstone
 //	n <kind>                      the next free document number
 //	a <sequence>                  an audit line

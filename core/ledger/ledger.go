@@ -187,6 +187,9 @@ type Ledger struct {
 	syncs  health      // of Sync; the syncer sets it
 	dirty  atomic.Bool // applied and not yet synced
 
+	base    atomic.Uint64 // the log begins with this entry
+	pruning sync.Mutex
+
 	queue   queue
 	acks    acks
 	numbers numbers

@@ -17,6 +17,7 @@ type owner struct {
 	log    uint64      // sequence of the next entry of the log
 	recent []statement // reserves and progress within the tail, oldest first
 	audit  auditHead
+	base   baseHead
 	// expiredMS is when old answers were last looked for.
 	expiredMS int64
 	// orphans are reserves whose write failed and whose ending has not come yet. An ending that charges brings its
@@ -48,6 +49,7 @@ type group struct {
 	numbers map[string]uint64
 	olds    map[string][]byte // documents before this group
 	audit   auditHead
+	base    *baseHead // new with this group
 }
 
 func newOwner(l *Ledger) *owner {
@@ -250,6 +252,10 @@ func (o *owner) commit() {
 	o.log += g.head.count
 	o.recent = append(o.recent[g.passed:], g.said...)
 	o.audit = g.audit
+	if g.base != nil {
+		o.base = *g.base
+		o.l.base.Store(g.base.first)
+	}
 	for _, id := range g.adopted {
 		delete(o.orphans, id)
 	}
@@ -278,7 +284,7 @@ func (g *group) reset() {
 	clear(g.batch)
 	g.outcome, g.body, g.batch = g.outcome[:0], g.body[:0], g.batch[:0]
 	g.said, g.adopted, g.saved = g.said[:0], g.adopted[:0], g.saved[:0]
-	g.passed, g.changes, g.last = 0, 0, bases{}
+	g.passed, g.changes, g.last, g.base = 0, 0, bases{}, nil
 	clear(g.seconds)
 	clear(g.numbers)
 	clear(g.olds)
@@ -319,12 +325,16 @@ func (o *owner) before(key []byte) []byte {
 		if n := o.l.numbers.stored(string(key[1:])); n != 0 {
 			return putNumbers(int64(n))
 		}
+	case keyBase:
+		if key[1] == baseHeadTag && o.base.count != 0 {
+			return o.base.value()
+		}
 	case keyMeta:
 		if o.audit.seq != 0 {
 			return o.audit.value()
 		}
 	}
-	return nil // chunks, time keys, audit lines and answers are only ever new
+	return nil // the others are only ever new, or old and given up
 }
 
 // shed decides the reserves and changes among items as failed; endings and progress stay.

@@ -108,6 +108,9 @@ func (l *Ledger) chunkRecords(at place, f *Filter, after *place) (page []Record,
 	if err != nil {
 		return nil, err
 	}
+	if !ok && at.chunk < l.base.Load() {
+		return nil, nil // dropped since its time key was read
+	}
 	if !ok {
 		return nil, corrupt(key, "the time index names a chunk that is not there")
 	}

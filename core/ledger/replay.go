@@ -17,7 +17,7 @@ func (l *Ledger) restore() (State, error) {
 	if err := l.openStore(); err != nil {
 		return State{}, err
 	}
-	for _, step := range []func() error{o.readUsers, o.readQuotas, o.readNumbers, o.readAuditHead, o.readOpens, o.readTail} {
+	for _, step := range []func() error{o.readBase, o.readUsers, o.readQuotas, o.readNumbers, o.readAuditHead, o.readOpens, o.readTail} {
 		if err := step(); err != nil {
 			return State{}, err
 		}

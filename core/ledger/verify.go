@@ -15,6 +15,10 @@ const maxProblems = 100
 type verifier struct {
 	books  *books
 	next   uint64 // sequence the next chunk must start at
+	head   baseHead
+	copies copySum
+	copied uint64
+	pruned []byte // what the newest audit line of a Prune says
 	chain  auditHead
 	ended  bool   // the end of the chain is on record
 	times  uint64 // fingerprint of the time keys that the log asks for, less those that are there
@@ -27,9 +31,9 @@ type verifier struct {
 // Verify re-adds every account from the first entry and checks the audit chain, in one pass over one snapshot of the
 // store, which may be in use. The error is of reading; what does not add up is in Report.Problems.
 func Verify(store Store) (Report, error) {
-	v := &verifier{books: newBooks(nil), next: 1, users: map[uint64]bool{}, quotas: map[quotaID]bool{}}
+	v := &verifier{books: newBooks(nil), next: 1, head: baseHead{first: 1}, copies: newCopySum(), users: map[uint64]bool{}, quotas: map[quotaID]bool{}}
 	visits := map[byte]func(key, value []byte) error{
-		keyAudit: v.audit, keyMeta: v.meta, keyLog: v.chunk, keyOpen: v.open, keyQuota: v.quota, keyTime: v.time, keyUser: v.user,
+		keyAudit: v.audit, keyBase: v.base, keyMeta: v.meta, keyLog: v.chunk, keyOpen: v.open, keyQuota: v.quota, keyTime: v.time, keyUser: v.user,
 	}
 	err := store.Scan(nil, nil, false, func(k, value []byte) bool {
 		if visit := visits[k[0]]; visit != nil {
@@ -63,6 +67,7 @@ func (v *verifier) sum() Report {
 			v.problem("key %d, period %d: no stored use, the log adds up to %d", id.key, id.label, want)
 		}
 	}
+	v.checkBase()
 	if v.times != 0 {
 		v.problem("the time index does not name the chunks of the log: usage records are missing from lists")
 	}
@@ -87,6 +92,9 @@ func (v *verifier) problem(format string, args ...any) {
 // chunk folds one chunk of the log.
 func (v *verifier) chunk(k, value []byte) error {
 	first, _ := keyNum(k, 0)
+	if first < v.head.first {
+		return nil // dropped, but for the deletion
+	}
 	if first != v.next {
 		v.problem("the log goes from entry %d to entry %d", v.next-1, first)
 	}
@@ -122,7 +130,9 @@ func (v *verifier) time(k, _ []byte) error {
 	if !ok || !ok2 {
 		return errShort
 	}
-	v.times -= fingerprint(s, chunk)
+	if chunk >= v.head.first {
+		v.times -= fingerprint(s, chunk)
+	}
 	return nil
 }
 
@@ -193,7 +203,40 @@ func (v *verifier) audit(k, value []byte) error {
 		v.problem("audit: line %d does not follow from line %d", seq, v.chain.seq)
 	}
 	v.chain = auditHead{seq, a.Hash}
+	if a.Change.Action == pruneAction {
+		v.pruned = a.Change.After
+	}
 	return nil
+}
+
+// base takes the head, and then the copies, into the books. It comes before the log.
+func (v *verifier) base(k, value []byte) (err error) {
+	if k[1] == baseHeadTag {
+		v.head, err = readBaseHead(value)
+		v.next = v.head.first
+		return err
+	}
+	first, key, ok := baseOf(k)
+	switch {
+	case !ok:
+		return errMalform
+	case first != v.head.first:
+		return nil // of a Prune that did not come to its end
+	}
+	v.copied++
+	v.copies.add(key, value)
+	return v.books.takeCopy(key, value)
+}
+
+// checkBase compares the base with its checksum, and that with the audit line.
+func (v *verifier) checkBase() {
+	switch {
+	case v.head.first == 1:
+	case v.copied != v.head.count || v.copies.sum() != v.head.sum:
+		v.problem("the base at entry %d is not the one that was written", v.head.first)
+	case !bytes.Equal(v.pruned, v.head.after()):
+		v.problem("the base at entry %d is not the one that the audit chain tells of: %s", v.head.first, v.pruned)
+	}
 }
 
 // missing names a gap in a sequence.
