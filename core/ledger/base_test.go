@@ -131,6 +131,7 @@ func TestPruneKilled(t *testing.T) {
 // A Prune whose writes fail says so, changes no total, and works when it is repeated.
 func TestPruneFails(t *testing.T) {
 	r, third := grown(t)
+	r.prune(third.Add(-20 * time.Second))
 	before := totals(t, r.store)
 	for n := 1; ; n++ {
 		first := r.store.Applies() + n
@@ -145,6 +146,7 @@ func TestPruneFails(t *testing.T) {
 		if d := cmp.Diff(before, totals(t, r.store)); d != "" {
 			t.Fatalf("after failure %d: %s", n, d)
 		}
+		r.verify()
 		if err == nil {
 			break
 		}

@@ -23,6 +23,7 @@ import (
 //	i <idempotency key>           the stored answer
 //	m "epoch"                     how often the ledger was opened
 //	m "currency"                  what all amounts are counted in
+//	m "restoring"                 a restore that has not come to its end
 //	m "audit"                     number and hash of the newest audit line
 const (
 	keyLog      = 'l'

@@ -356,4 +356,7 @@ type Report struct {
 	Entries, Open         int
 	Credits, Posted, Held llm.Micro
 	Problems              []string // empty: every total re-adds
+	// FirstWrong names the first account whose stored total is not what the log adds up to, as "user 7" or "key 7,
+	// period 202611"; empty when there is none.
+	FirstWrong string
 }

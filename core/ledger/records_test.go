@@ -163,7 +163,7 @@ func TestVerifyNames(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage ledger.Write
-		says   string
+		says   string // and the first wrong account, when it is one
 	}{
 		{"balance", ledger.Write{Key: n('u', 0, 0, 0, 0, 0, 0, 0, 1), Value: n(1, 2, 2)}, "user 1: stored credits 1 and posted 1"},
 		{"balance gone", ledger.Write{Key: n('u', 0, 0, 0, 0, 0, 0, 0, 1)}, "user 1: no stored totals"},
@@ -190,6 +190,9 @@ func TestVerifyNames(t *testing.T) {
 			report, err := ledger.Verify(r.store)
 			if err != nil || !strings.Contains(strings.Join(report.Problems, "\n"), c.says) {
 				t.Errorf("%v, problems %q; want %q", err, report.Problems, c.says)
+			}
+			if account, _, _ := strings.Cut(c.says, ":"); (strings.HasPrefix(account, "user") || strings.HasPrefix(account, "key 7")) && report.FirstWrong != account {
+				t.Errorf("the first wrong account is %q, want %q", report.FirstWrong, account)
 			}
 		})
 	}

@@ -14,6 +14,9 @@ func (l *Ledger) restore() (State, error) {
 	o := newOwner(l)
 	l.owner = o
 	o.books.load = l.loadQuota
+	if err := l.refuseRestoring(); err != nil {
+		return State{}, err
+	}
 	if err := l.openStore(); err != nil {
 		return State{}, err
 	}

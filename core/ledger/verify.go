@@ -2,7 +2,10 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -54,17 +57,18 @@ func (l *Ledger) Verify() (Report, error) { return Verify(l.store) }
 
 // sum finds the totals that are missing and completes the report.
 func (v *verifier) sum() Report {
-	for id, a := range v.books.users {
+	for _, id := range slices.Sorted(maps.Keys(v.books.users)) {
+		a := v.books.users[id]
 		if !v.users[id] && (a.credits != 0 || a.posted != 0) {
-			v.problem("user %d: no stored totals, the log adds up to credits %d and posted %d", id, a.credits, a.posted)
+			v.wrong(userName(id), "no stored totals, the log adds up to credits %d and posted %d", a.credits, a.posted)
 		}
 		v.report.Credits += a.credits
 		v.report.Posted += a.posted
 		v.report.Held += a.held
 	}
-	for id, want := range v.books.quotas {
-		if !v.quotas[id] && want != 0 {
-			v.problem("key %d, period %d: no stored use, the log adds up to %d", id.key, id.label, want)
+	for _, id := range slices.SortedFunc(maps.Keys(v.books.quotas), quotaID.compare) {
+		if want := v.books.quotas[id]; !v.quotas[id] && want != 0 {
+			v.wrong(id.String(), "no stored use, the log adds up to %d", want)
 		}
 	}
 	v.checkBase()
@@ -79,6 +83,22 @@ func (v *verifier) sum() Report {
 		v.report.Problems = append(v.report.Problems, fmt.Sprintf("and %d more", v.more))
 	}
 	return v.report
+}
+
+// wrong is a problem of one account.
+func (v *verifier) wrong(account, format string, args ...any) {
+	if v.report.FirstWrong == "" {
+		v.report.FirstWrong = account
+	}
+	v.problem("%s: "+format, append([]any{account}, args...)...)
+}
+
+func userName(id uint64) string { return fmt.Sprintf("user %d", id) }
+
+func (q quotaID) String() string { return fmt.Sprintf("key %d, period %d", q.key, q.label) }
+
+func (q quotaID) compare(r quotaID) int {
+	return cmp.Or(cmp.Compare(q.key, r.key), cmp.Compare(q.label, r.label))
 }
 
 func (v *verifier) problem(format string, args ...any) {
@@ -158,7 +178,7 @@ func (v *verifier) user(k, value []byte) error {
 	v.users[id] = true
 	want := v.books.user(id)
 	if !bytes.Equal(value, putNumbers(int64(want.credits), int64(want.posted))) {
-		v.problem("user %d: stored credits %d and posted %d, the log adds up to %d and %d", id, a.credits, a.posted, want.credits, want.posted)
+		v.wrong(userName(id), "stored credits %d and posted %d, the log adds up to %d and %d", a.credits, a.posted, want.credits, want.posted)
 	}
 	return nil
 }
@@ -170,7 +190,7 @@ func (v *verifier) quota(k, value []byte) error {
 	}
 	v.quotas[id] = true
 	if want := v.books.quota(id); !bytes.Equal(value, putNumbers(int64(want))) {
-		v.problem("key %d, period %d: stored use %d, the log adds up to %d", id.key, id.label, used, want)
+		v.wrong(id.String(), "stored use %d, the log adds up to %d", used, want)
 	}
 	return nil
 }
