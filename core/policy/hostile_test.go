@@ -59,9 +59,9 @@ func TestP01FuelStopsEverything(t *testing.T) {
 					t.Fatalf("fault %q", d.Fault)
 				}
 			}
-			// Other load slows single calls: what the module costs is its best time, the bound is the contract's 10 ms.
-			if best > patience*10*time.Millisecond {
-				t.Errorf("a call took %v at best, want <= 10ms", best)
+			// Other load slows single calls: what the module costs is its best time, of which the contract allows 10 ms.
+			if best > patience*5*time.Millisecond {
+				t.Errorf("a call took %v at best, want <= 5ms", best)
 			}
 			t.Logf("best %v, worst %v", best, worst)
 		})

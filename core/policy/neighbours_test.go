@@ -161,7 +161,8 @@ func TestP01Neighbours(t *testing.T) {
 				if with-without > slack*5*time.Millisecond {
 					t.Errorf("p99 moved by %v, want <= 5 ms", with-without)
 				}
-				if quarantined := s.Quarantined - before.Quarantined; way == "always" && (quarantined == 0 || faults > 9*64) || way == "sparing" && (quarantined > 0 || faults == 0) {
+				// At most nine rounds; in a short one on a busy machine there are not the eight faults that it takes.
+				if quarantined := s.Quarantined - before.Quarantined; way == "always" && (quarantined == 0 && faults > 9*9 || faults > 9*64) || way == "sparing" && (quarantined > 0 || faults == 0) {
 					t.Errorf("%d quarantines and %d faults in %d calls", quarantined, faults, calls)
 				}
 				mustPlan(t, x.h, 3, Plan{})
