@@ -12,7 +12,7 @@ import (
 //
 //	l <first sequence>            a chunk of the log
 //	t <unix second> <chunk>       that chunk has endings of that second
-//	o <reservation>               an open reservation whose newest statement is older than the tail
+//	o <reservation>               an open reservation whose reserve is older than the tail, and its progress by then
 //	u <user>                      credits, posted
 //	q <key> <label>               used
 //	b 0                           the base: the first entry of the log that it is without, number and SHA-256 of its copies

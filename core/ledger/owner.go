@@ -187,7 +187,8 @@ func (o *owner) enter(e *llm.Entry) error {
 	return nil
 }
 
-// saveOld gives a key of its own to every open reservation whose newest statement leaves the tail with this group.
+// saveOld gives a key of its own to every open reservation whose reserve leaves the tail with this group, or whose
+// newest statement does.
 func (o *owner) saveOld() {
 	g := &o.group
 	for _, s := range o.recent {
@@ -195,7 +196,7 @@ func (o *owner) saveOld() {
 			break
 		}
 		g.passed++
-		if r := o.sheet.find(s.id); r != nil && r.at == s.chunk {
+		if r := o.sheet.find(s.id); r != nil && (r.at == s.chunk || !r.saved) {
 			kept := *r
 			kept.saved = true
 			o.sheet.opens[s.id] = &kept

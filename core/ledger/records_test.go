@@ -273,6 +273,47 @@ func TestLongOpenReservations(t *testing.T) {
 	}
 }
 
+// A stream that tells its progress all the while is found after a crash, too, though what made it is far behind.
+func TestLongTalkingReservation(t *testing.T) {
+	r := fresh(t)
+	talks := r.hold(50)
+	r.write(talks)
+	for i := range 45 {
+		var last uint64
+		for range 128 {
+			e := r.hold(1)
+			r.append(e)
+			last = r.append(r.void(e.ID))
+		}
+		if err := r.wait(last); err != nil {
+			t.Fatal(err)
+		}
+		r.write(llm.Entry{Kind: llm.EntryProgress, ID: talks.ID, Usage: llm.Usage{OutputTokens: llm.Tokens(i + 1)}})
+	}
+	for range 2 {
+		if left, err := ledger.Reservations(r.store.Clone()); err != nil || len(left) != 1 || left[0].Output != 45 {
+			t.Fatalf("open: %+v, %v", left, err)
+		}
+		k := r.killed()
+		if k.state.Recovered != 1 {
+			t.Fatalf("recovered %d, want 1", k.state.Recovered)
+		}
+		k.wantMoney(-100-90, 100+90)
+		if report := k.verify(); report.Open != 0 || count(t, k, 'o') != 0 {
+			t.Errorf("%+v", report)
+		}
+		for range 10_000 { // and it is found when it has fallen silent
+			e := r.hold(1)
+			r.append(e)
+			r.append(r.void(e.ID))
+		}
+		e := r.hold(0)
+		r.write(e)
+		r.write(r.void(e.ID))
+		r.verify()
+	}
+}
+
 func count(t *testing.T, r *rig, prefix byte) (n int) {
 	t.Helper()
 	if err := r.store.Scan([]byte{prefix}, nil, false, func(_, _ []byte) bool { n++; return true }); err != nil {
