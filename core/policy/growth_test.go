@@ -1,6 +1,9 @@
 package policy
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 // TestP02GrowersStayBelowTheCap: modules that grow memory and write to all of it get pages up to their cap and none beyond:
 // counted where the kernel gives them, not by what memory.grow answers.
@@ -30,21 +33,30 @@ func TestP02GrowersStayBelowTheCap(t *testing.T) {
 		{"by recursion", guest([]byte{opCall, 4}, c32(0)).with(asmFunc{typ: funcType{}, body: cat(grow(1), touch, []byte{opCall, 4})}), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := serve(t, c.a, OnErrorDefault)
-			d, seen := new(Decision), uint64(0)
-			f, g := sampleFacts(), h.operator.cur.Load().active
-			slot := &g.slots[g.start(f)] // the same facts lead to the same one
-			for range 40 {
-				if h.Stats().OutOfFuel > 5 {
-					break // a few more and it would be put out of service
-				}
-				in := slot.in
-				h.Decide(f, d)
-				seen = max(seen, resident(in.mem))
-				h.settle(t)
+			h := newHost(t, Options{})
+			mustAdd(t, h, "m", c.a.bytes())
+			run, err := h.Open(context.Background(), Binding{Module: "m"})
+			if err != nil {
+				t.Fatal(err)
 			}
-			if s := h.Stats(); s.BadResponse+s.Traps > 0 {
-				t.Errorf("stats %+v", s)
+			defer run.Close()
+			seen := uint64(0)
+			for range 40 {
+				if run.in == nil {
+					if err := run.open(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ft := run.in.call(sampleFacts(), new(Decision), 1, 0)
+				seen = max(seen, resident(run.in.mem))
+				switch ft {
+				case faultNone:
+				case faultFuel:
+					run.in.close()
+					run.in = nil
+				default:
+					t.Fatalf("fault %v", ft)
+				}
 			}
 			if seen > most {
 				t.Errorf("%d bytes are resident, the cap is %d", seen, most)
