@@ -7,24 +7,8 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-// The key space. The first byte says what a key holds; numbers are big-endian, so that the order of keys is the
-// order of numbers.
-//
-//	l <first sequence>            a chunk of the log
-//	t <unix second> <chunk>       that chunk has endings of that second
-//	o <reservation>               an open reservation whose reserve is older than the tail, and its progress by then
-//	u <user>                      credits, posted
-//	q <key> <label>               used
-//	b 0                           the base: the first entry of the log that it is without, number and SHA-256 of its copies
-//	b 1 <first entry> <key>       a copy of a u, q or o key as it was before that entry
-//	d <kind> 0 <id>               a document or its tombstone
-//	n <kind>                      the next free document number
-//	a <sequence>                  an audit line
-//	i <idempotency key>           the stored answer
-//	m "epoch"                     how often the ledger was opened
-//	m "currency"                  what all amounts are counted in
-//	m "restoring"                 a restore that has not come to its end
-//	m "audit"                     number and hash of the newest audit line
+// The key space; doc.go has the whole of it. The first byte says what a key holds; numbers are big-endian, so that the
+// order of keys is the order of numbers.
 const (
 	keyLog      = 'l'
 	keyTime     = 't'
