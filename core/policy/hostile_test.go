@@ -124,7 +124,8 @@ func TestP02OneTrapInAHundred(t *testing.T) {
 func TestP02FreshInstanceAfterATrap(t *testing.T) {
 	count := cat(c32(0x8000), ld32(0x8000), c32(1), []byte{0x6a, 0x36, 0, 0})
 	h := serve(t, guest(count, trapWhenEntropyIs(0), st16(respAt, 1), c32(respAt+abi.RespRetryAfterMS), ld32(0x8000), []byte{0x36, 0, 0}, c32(0)), OnErrorDefault)
-	f, d := sampleFacts(), new(Decision) // the same facts lead to the same slot
+	f, d := sampleFacts(), new(Decision)       // the same facts lead to the same slot
+	t.Cleanup(func() { runtime.KeepAlive(f) }) // by their address, which must not move with a stack
 	f.Entropy = 1
 	for want := uint32(1); want <= 3; want++ {
 		if h.Decide(f, d); d.RetryAfterMS != want {

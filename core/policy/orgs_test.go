@@ -256,6 +256,16 @@ func TestOrgsRollback(t *testing.T) {
 	}
 }
 
+// patiently has an org decide; on a busy machine its instances may take longer than the 20 ms that a call waits.
+func patiently(h *Host, org uint64) (d Decision) {
+	for range 100 {
+		if d = decide(h, 1, org); d.Tenant.Fault != "not_ready" {
+			break
+		}
+	}
+	return d
+}
+
 // A thousand orgs are bound at once, each with its own params of one module, and all of them call.
 func TestThousandOrgs(t *testing.T) {
 	const orgs = 1000
@@ -283,7 +293,7 @@ func TestThousandOrgs(t *testing.T) {
 			if want == 0 {
 				want = unit // a multiplier of 0 stands for 1000
 			}
-			if d := decide(h, 1, uint64(i)); d.QPS != want || d.Tenant.Fault != "" {
+			if d := patiently(h, uint64(i)); d.QPS != want || d.Tenant.Fault != "" {
 				t.Fatalf("org %d: decision %+v", i, d)
 			}
 		}
