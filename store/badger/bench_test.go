@@ -2,7 +2,10 @@ package badger_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,6 +32,70 @@ func BenchmarkSettled(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkSettledAgainstTheDisk is settled requests at 64 concurrent through the whole ledger, beside what the same disk
+// and the same store do in the same minute: one sync of 4 kB after another, and batches of 64 small keys (the entries that
+// 64 callers have under way), synced or not as the ledger's. A request is two entries.
+//
+//	go test ./store/badger -run '^$' -bench Against -benchtime 3s
+func BenchmarkSettledAgainstTheDisk(b *testing.B) {
+	for _, d := range []ledger.Durability{ledger.Process, ledger.Power} {
+		b.Run(string(d), func(b *testing.B) {
+			const each = 700 * time.Millisecond
+			syncs, batches := rawSyncs(b, each), ownBatches(b, each, d == ledger.Power)
+			s := open(b, b.TempDir())
+			defer s.Close()
+			l, _, err := ledger.Open(s, ledger.Options{Durability: d}, llm.NewSystemClock())
+			must(err)
+			defer l.Close()
+			b.ResetTimer()
+			requests(l, b.N, 64)
+			b.StopTimer()
+			settled := float64(b.N) / b.Elapsed().Seconds()
+			syncs, batches = (syncs+rawSyncs(b, each))/2, (batches+ownBatches(b, each, d == ledger.Power))/2
+			b.ReportMetric(settled, "settled/s")
+			b.ReportMetric(syncs, "raw-syncs/s")
+			b.ReportMetric(batches*64, "batched-keys/s")
+			b.ReportMetric(settled/syncs, "settled/raw-sync")
+			b.ReportMetric(settled*2/(batches*64), "entries/batched-key")
+		})
+	}
+}
+
+// rawSyncs is how often a second 4 kB can be written and synced, in a file that has its size already.
+func rawSyncs(b *testing.B, during time.Duration) float64 {
+	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
+	must(err)
+	defer f.Close()
+	block := make([]byte, 4096)
+	for range 256 {
+		_, err := f.Write(block)
+		must(err)
+	}
+	must(f.Sync())
+	n, from := 0, time.Now()
+	for ; time.Since(from) < during; n++ {
+		_, err := f.WriteAt(block, int64(n%256)*4096)
+		must(err)
+		must(f.Sync())
+	}
+	return float64(n) / time.Since(from).Seconds()
+}
+
+// ownBatches is how often a second the store alone takes 64 keys of 8 bytes with values of 70.
+func ownBatches(b *testing.B, during time.Duration, sync bool) float64 {
+	s := open(b, b.TempDir())
+	defer s.Close()
+	batch := make([]ledger.Write, 64)
+	n, from := 0, time.Now()
+	for ; time.Since(from) < during; n++ {
+		for i := range batch {
+			batch[i] = ledger.Write{Key: binary.BigEndian.AppendUint64(nil, uint64(n*64+i)), Value: make([]byte, 70)}
+		}
+		must(s.Apply(batch, sync))
+	}
+	return float64(n) / time.Since(from).Seconds()
 }
 
 func requests(l *ledger.Ledger, n, callers int) {
