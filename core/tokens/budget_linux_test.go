@@ -110,10 +110,9 @@ func TestS11MixturesAreBounded(t *testing.T) {
 }
 
 // BenchmarkWorst is the dearest of the hostile texts, by the least time that each takes: in ns for 100 kB, and as a
-// multiple of hashing as many bytes one by one, which says less of the machine.
+// multiple of hashing as many bytes one by one, which says less of the machine. The clock is the wall's: where a
+// hypervisor takes time away, what is left of a thread's may be too little, and no run is so long that none goes undisturbed.
 func BenchmarkWorst(b *testing.B) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	texts := map[string][]byte{}
 	for name, text := range hostile(99_000) {
 		texts[name] = []byte(beginning(text, 99_000))
@@ -128,19 +127,25 @@ func BenchmarkWorst(b *testing.B) {
 
 func benchmarkWorst(b *testing.B, e Encoding, texts map[string][]byte) {
 	c, h := counter(), fnv.New64a()
-	least := map[string]time.Duration{}
-	yard := time.Hour
+	least, yard := map[string]time.Duration{}, time.Hour
+	took := func(f func()) time.Duration {
+		start := time.Now()
+		f()
+		return time.Since(start)
+	}
 	for b.Loop() {
 		for name, text := range texts {
-			spent := counted(b, 1, len(text), func() { c.Text(e, text) })
+			spent := took(func() { c.Text(e, text) })
 			if was, ok := least[name]; !ok || spent < was {
 				least[name] = spent
 			}
-			yard = min(yard, counted(b, 1, len(text), func() { h.Write(text) }))
 		}
+		yard = min(yard, took(func() { h.Write(texts["one letter"]) }))
 	}
-	worst := slices.MaxFunc(slices.Collect(maps.Keys(least)), func(x, y string) int { return int(least[x] - least[y]) })
-	b.Logf("dearest: %s", worst)
-	b.ReportMetric(float64(least[worst]), "ns/100kB")
-	b.ReportMetric(float64(least[worst])/float64(yard), "x-hash")
+	names := slices.SortedFunc(maps.Keys(least), func(x, y string) int { return int(least[y] - least[x]) })
+	for _, name := range names[:5] {
+		b.Logf("%v: %s", least[name], name)
+	}
+	b.ReportMetric(float64(least[names[0]]), "ns/100kB")
+	b.ReportMetric(float64(least[names[0]])/float64(yard), "x-hash")
 }

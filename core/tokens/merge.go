@@ -197,19 +197,14 @@ type stack struct {
 
 // count is the number of tokens that merging makes of piece, and the work it took. Greedy from the left: take
 // the longest token that is valid after the one before; when none is, the position is dead and the token before is
-// shortened. No position dies twice, so the steps are linear in the piece. Without met every token is taken for a rare
-// one. Once the work allowed is spent the piece counts by its bytes.
-func (s *stack) count(v *vocab, piece []byte, met *met, allowed int) (tokens, work int) {
+// shortened. No position dies twice, so the steps are linear in the piece. The tokens are left in the stack. Once the work
+// allowed is spent there are none, and the piece counts by its bytes.
+func (s *stack) count(v *vocab, piece []byte, allowed int) (tokens []uint32, work int) {
 	clear(s.dead[:len(piece)/64+1])
 	pos, depth := 0, 0
 	id, n, lookups := v.match(piece, len(piece))
 	for work <= allowed {
 		work += stepWork + lookups*lookupWork
-		if met == nil {
-			work += rareWork
-		} else if met.first(id) {
-			work += firstWork
-		}
 		end := pos + n
 		ok := s.dead[end/64]&(1<<(end%64)) == 0
 		if ok && depth > 0 {
@@ -221,13 +216,13 @@ func (s *stack) count(v *vocab, piece []byte, met *met, allowed int) (tokens, wo
 			s.tokens[depth] = id
 			depth++
 			if pos = end; pos == len(piece) {
-				return depth, work
+				return s.tokens[:depth], work
 			}
 			id, n, lookups = v.match(piece[pos:], len(piece)-pos)
 		case n > 1:
 			id, n, lookups = v.match(piece[pos:], n-1)
 		case depth == 0:
-			return len(piece), work
+			return nil, work
 		default:
 			s.dead[pos/64] |= 1 << (pos % 64)
 			depth--
@@ -236,7 +231,7 @@ func (s *stack) count(v *vocab, piece []byte, met *met, allowed int) (tokens, wo
 			pos -= n
 		}
 	}
-	return v.bound(piece), work
+	return nil, work
 }
 
 // wholeKey packs b[i:end], at most 8 bytes, with one load where b is long enough.
