@@ -84,7 +84,6 @@ type Store struct {
 	dir    string
 	o      Options
 	fsync  func(*os.File) error
-	big    atomic.Bool // a value went to the value log since the last Sync
 	closed atomic.Bool
 	doubt  atomic.Pointer[error] // why a sync failed; until what it left in doubt is written anew
 	stop   chan struct{}
@@ -93,11 +92,16 @@ type Store struct {
 		sync.RWMutex            // held for writing while Badger is closed and opened again
 		db           *badger.DB // never nil; closed for good after Close, or while doubt stands
 	}
+	big struct {
+		sync.Mutex
+		keys [][]byte // whose values went to the value log since its last Sync
+	}
 	mu struct { // taken before life
 		sync.Mutex
 		seal   seal   // what is stable; log names the newest log file that Sync has seen, older ones are complete
 		sealed string // as written
 		reader bufio.Reader
+		again  []ledger.Write // values whose log is in doubt
 	}
 }
 
@@ -321,7 +325,9 @@ func (s *Store) set(txn *badger.Txn, e *badger.Entry, w ledger.Write) error {
 		return txn.Delete(w.Key)
 	}
 	if len(w.Value) >= bigValue {
-		s.big.Store(true)
+		s.big.Lock()
+		s.big.keys = append(s.big.keys, slices.Clone(w.Key))
+		s.big.Unlock()
 	}
 	e.Key, e.Value = w.Key, w.Value
 	return txn.SetEntry(e)
@@ -350,7 +356,9 @@ func (s *Store) Get(key []byte) (value []byte, ok bool, err error) {
 		if err != nil {
 			return err
 		}
-		value, err = item.ValueCopy([]byte{})
+		if value, err = item.ValueCopy([]byte{}); err == nil {
+			err = wholeValue(item, value)
+		}
 		return err
 	})
 	if errors.Is(err, badger.ErrKeyNotFound) {
@@ -360,6 +368,14 @@ func (s *Store) Get(key []byte) (value []byte, ok bool, err error) {
 		return nil, false, fmt.Errorf("reading the store: %w", err)
 	}
 	return value, true, nil
+}
+
+// wholeValue says that a value is damaged. Badger gives an empty one for a value it cannot read.
+func wholeValue(item *badger.Item, value []byte) error {
+	if len(value) == 0 && item.ValueSize() > 0 {
+		return damagedValue(item.Key())
+	}
+	return nil
 }
 
 // Scan implements ledger.Store.
@@ -380,7 +396,14 @@ func (s *Store) Scan(prefix, start []byte, reverse bool, visit func(key, value [
 		for it.Seek(seek(prefix, start, reverse)); it.ValidForPrefix(prefix); it.Next() {
 			more := false
 			item := it.Item()
-			if err := item.Value(func(v []byte) error { more = visit(item.Key(), v); return nil }); err != nil {
+			err := item.Value(func(v []byte) error {
+				if err := wholeValue(item, v); err != nil {
+					return err
+				}
+				more = visit(item.Key(), v)
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 			if !more {

@@ -66,6 +66,10 @@ func damaged(dir, file, format string, args ...any) error {
 		Message: fmt.Sprintf("the data folder %s is damaged: %s: %s; restore it from a backup", dir, file, fmt.Sprintf(format, args...))}
 }
 
+func damagedValue(key []byte) error {
+	return &llm.Error{Kind: llm.KindInternal, Code: "store_damaged", Message: fmt.Sprintf("the store is damaged: the value of key %q does not read; restore it from a backup", key)}
+}
+
 // wholeManifest is how much of a manifest reads: 8 bytes of magic, then records of length, CRC-32C and content.
 func wholeManifest(b []byte) int {
 	at := 8

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,13 @@ var errDisk = errors.New("injected: input/output error")
 
 func newDisk() *disk {
 	return &disk{stable: map[string][]byte{}, doubt: map[string][]byte{}, head: map[string]string{}, fail: func(int, string) bool { return false }}
+}
+
+// failWhen counts the calls from now on.
+func (d *disk) failWhen(fail func(call int, name string) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls, d.fail = 0, fail
 }
 
 // fsync takes the place of the real one.
@@ -288,7 +296,9 @@ func powerCut(t *testing.T, s *Store, d *disk, random *rand.Rand, posted, more l
 		must(t, s.commit([]ledger.Write{{Key: []byte("zz"), Value: make([]byte, 1+random.IntN(9_000))}, {Key: []byte("zy"), Value: []byte("x")}}))
 	}
 	to := d.cut(t, s.dir, func(log []byte, _ int) []byte {
+		s.mu.Lock()
 		stable := int(s.mu.seal.log.bytes)
+		s.mu.Unlock()
 		end := stable + int(wholeRecordsOf(log[stable:]))
 		switch random.IntN(4) {
 		case 0:
@@ -346,11 +356,15 @@ func nthSyncFails(t *testing.T, how ledger.Durability, n int) {
 	s, l := openLedger(t, dir, d, how)
 	defer s.Close()
 	defer l.Close()
-	n += d.calls
-	failed := false
-	d.fail = func(call int, _ string) bool { failed = failed || call == n; return call == n }
+	var failed atomic.Bool
+	d.failWhen(func(call int, _ string) bool {
+		if call == n {
+			failed.Store(true)
+		}
+		return call == n
+	})
 	var posted, shed llm.Micro
-	for i := 0; i < 16 || !failed || l.Healthy() != nil; i++ {
+	for i := 0; i < 16 || !failed.Load() || l.Healthy() != nil; i++ {
 		r := request(l)
 		if seq, err := l.Append(&r[0]); err != nil || l.Wait(t.Context(), seq, time.Minute) != nil {
 			shed++ // refused; nothing was sent upstream
@@ -368,13 +382,56 @@ func nthSyncFails(t *testing.T, how ledger.Durability, n int) {
 			time.Sleep(2 * time.Millisecond) // it syncs every 100 ms
 		}
 		if i > 5_000 {
-			t.Fatalf("after 5,000 requests: failed %v, healthy %v", failed, l.Healthy())
+			t.Fatalf("after 5,000 requests: failed %v, healthy %v", failed.Load(), l.Healthy())
 		}
 	}
 	must(t, s.Sync())
 	wantPosted(t, d.cut(t, dir, nil), posted, 0)
 	if len(d.again) > 0 {
 		t.Errorf("synced again after a failure: %q", d.again)
+	}
+}
+
+// A large value whose log could not be synced is in another log when the store says that all is well.
+func TestValuesInDoubtAreWrittenAnew(t *testing.T) {
+	dir, d := t.TempDir(), newDisk()
+	s, err := Open(dir, Options{fsync: d.fsync})
+	must(t, err)
+	defer s.Close()
+	big := bytes.Repeat([]byte("x"), 2*bigValue)
+	must(t, s.Apply([]ledger.Write{{Key: []byte("stable"), Value: big}}, true))
+	failed := ""
+	d.failWhen(func(_ int, name string) bool {
+		fails := failed == "" && strings.HasSuffix(name, valueSuffix)
+		if fails {
+			failed = name
+		}
+		return fails
+	})
+	must(t, s.Apply([]ledger.Write{{Key: []byte("doubt"), Value: big}, {Key: []byte("gone"), Value: big}}, false))
+	must(t, s.Apply([]ledger.Write{{Key: []byte("gone")}}, false))
+	if err := s.Sync(); !errors.Is(err, errDisk) || failed == "" {
+		t.Fatalf("Sync: %v", err)
+	}
+	must(t, s.Sync())
+	to := d.cut(t, dir, nil)
+	log := filepath.Join(to, failed)
+	b, err := os.ReadFile(log)
+	must(t, err)
+	at := bytes.LastIndex(b, []byte("doubt"))
+	clear(b[at-7:]) // what the failed sync did not write
+	must(t, os.WriteFile(log, b, 0o600))
+	must(t, os.Remove(filepath.Join(to, sealName))) // it would name the damage
+	s2, err := Open(to, Options{})
+	must(t, err)
+	defer s2.Close()
+	for _, key := range []string{"stable", "doubt"} {
+		if v, ok, err := s2.Get([]byte(key)); !ok || err != nil || !bytes.Equal(v, big) {
+			t.Errorf("%s: %d bytes, %v, %v", key, len(v), ok, err)
+		}
+	}
+	if _, ok, err := s2.Get([]byte("gone")); ok || err != nil {
+		t.Errorf("a deleted value: %v, %v", ok, err)
 	}
 }
 

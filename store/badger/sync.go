@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/weir-gateway/weir/core/ledger"
 )
 
 const logSuffix = ".mem" // Badger's write-ahead logs: a number of five digits or more
@@ -41,8 +43,9 @@ func (s *Store) syncLocked() error {
 // syncFilesLocked makes the values stable before the logs that point to them, and the logs oldest first, so that what
 // survives a power cut is a prefix.
 func (s *Store) syncFilesLocked() error {
-	if s.big.Swap(false) {
+	if keys := s.takeBig(); len(keys) > 0 {
 		if err := s.syncLogsLocked(valueSuffix, &s.mu.seal.values); err != nil {
+			s.putBig(keys)
 			return err
 		}
 	}
@@ -128,9 +131,22 @@ func logAfter(name string) string {
 	return fmt.Sprintf("%05d%s", n+1, logSuffix)
 }
 
+func (s *Store) takeBig() [][]byte {
+	s.big.Lock()
+	defer s.big.Unlock()
+	keys := s.big.keys
+	s.big.keys = nil
+	return keys
+}
+
+func (s *Store) putBig(keys [][]byte) {
+	s.big.Lock()
+	defer s.big.Unlock()
+	s.big.keys = append(keys, s.big.keys...)
+}
+
 // renewLocked writes everything anew that a failed sync left in doubt: Badger's close makes tables of what it has in
-// memory, in new files, and the next opening begins new logs. A value log in doubt cannot be had again; but a value goes
-// there before its batch is acknowledged, so what it may lack, nobody was promised under "power".
+// memory, in new files, and the next opening begins new logs. Values whose log is in doubt are put a second time.
 func (s *Store) renewLocked() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -139,6 +155,9 @@ func (s *Store) renewLocked() error {
 	}
 	if !s.life.db.IsClosed() {
 		if err := s.unsealLogLocked(); err != nil {
+			return fmt.Errorf("writing the store anew after a failed sync: %w", err)
+		}
+		if err := s.keepBigLocked(); err != nil {
 			return fmt.Errorf("writing the store anew after a failed sync: %w", err)
 		}
 		if err := s.life.db.Close(); err != nil {
@@ -150,7 +169,33 @@ func (s *Store) renewLocked() error {
 		return openError(s.dir, err)
 	}
 	s.life.db = db
+	for _, w := range s.mu.again {
+		err := db.Update(func(txn *badger.Txn) error { return s.set(txn, &badger.Entry{}, w) })
+		if err != nil {
+			return fmt.Errorf("writing the store anew after a failed sync: %w", err)
+		}
+	}
+	s.mu.again = nil
 	s.doubt.Store(nil)
+	return nil
+}
+
+// keepBigLocked reads the values whose log is in doubt, while they can be read.
+func (s *Store) keepBigLocked() error {
+	for _, key := range s.takeBig() {
+		err := s.life.db.View(func(txn *badger.Txn) error {
+			item, err := txn.Get(key)
+			if err != nil {
+				return err
+			}
+			value, err := item.ValueCopy([]byte{})
+			s.mu.again = append(s.mu.again, ledger.Write{Key: key, Value: value})
+			return err
+		})
+		if err != nil && !errors.Is(err, badger.ErrKeyNotFound) { // deleted since
+			return err
+		}
+	}
 	return nil
 }
 
