@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -102,7 +101,7 @@ func New(o Options, p Parts) *API {
 		o.Currency = "cny"
 	}
 	a := &API{Parts: p, o: o, token: sha256.Sum256([]byte(o.Token)), turn: make(chan struct{}, 1), seeded: map[string]string{}, closing: make(chan struct{})}
-	a.suffix = strings.ToUpper(o.Currency[:1]) + strings.ToLower(o.Currency[1:])
+	a.suffix = suffixOf(o.Currency)
 	a.goods.Store(new(goods))
 	a.global.Store(new(limit.Limits))
 	a.rules.Store(new(rules))

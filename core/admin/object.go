@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -43,8 +44,18 @@ type decimal llm.Micro
 func (d decimal) MarshalJSON() ([]byte, error) { return []byte(llm.Micro(d).String()), nil }
 
 // money is an amount twice: exact in micro units for programs, in units for people.
-func (a *API) money(name string, m llm.Micro) object {
-	return object{{name + "Micro" + a.suffix, m}, {name + a.suffix, decimal(m)}}
+func (a *API) money(name string, m llm.Micro) object { return money(a.suffix, name, m) }
+
+func money(suffix, name string, m llm.Micro) object {
+	return object{{name + "Micro" + suffix, m}, {name + suffix, decimal(m)}}
+}
+
+// suffixOf is the end of money fields: "Cny" for cny.
+func suffixOf(currency string) string {
+	if currency == "" {
+		currency = "cny"
+	}
+	return strings.ToUpper(currency[:1]) + strings.ToLower(currency[1:])
 }
 
 // orNull is null for the zero value: "none" in answers.

@@ -56,7 +56,7 @@ func created(v any) answer { return answer{http.StatusCreated, v} }
 
 // routes is the whole API. openapi.yaml describes the same lines; a test compares.
 func (a *API) routes() []route {
-	return []route{
+	return append(a.bookRoutes(), []route{
 		{method: "GET", path: "/admin/orgs", do: a.listOrgs},
 		{method: "POST", path: "/admin/orgs", do: a.createOrg, change: true, once: true},
 		{method: "GET", path: "/admin/orgs/{id}", do: a.getOrg},
@@ -115,12 +115,24 @@ func (a *API) routes() []route {
 		{method: "POST", path: "/admin/tenants/{id}/rules/trial", do: a.postTrial},
 		{method: "GET", path: "/admin/tenants/{id}/usage", do: a.tenantUsage},
 
-		{method: "GET", path: "/admin/usage", raw: a.usage},
-		{method: "GET", path: "/admin/audit", do: a.audit},
 		{method: "GET", path: "/admin/openapi.yaml", raw: a.openAPI, open: true},
 		{method: "GET", path: "/metrics", raw: a.metrics},
 		{method: "GET", path: "/healthz", do: a.healthz, open: true},
 		{method: "GET", path: "/readyz", raw: a.readyz, open: true},
+	}...)
+}
+
+// bookRoutes are about what happened.
+func (a *API) bookRoutes() []route {
+	return []route{
+		{method: "GET", path: "/admin/ledger/verify", do: a.verifyLedger},
+		{method: "GET", path: "/admin/ledger/entries", raw: a.entries},
+		{method: "GET", path: "/admin/ledger/reservations", do: a.reservations},
+		{method: "POST", path: "/admin/ledger/prune", do: a.prune},
+		{method: "GET", path: "/admin/backup", raw: a.backup},
+
+		{method: "GET", path: "/admin/usage", raw: a.usage},
+		{method: "GET", path: "/admin/audit", do: a.audit},
 	}
 }
 

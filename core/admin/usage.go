@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-gateway/weir/core/ledger"
-	"github.com/weir-gateway/weir/core/llm"
 )
 
 // usage lists usage records, oldest first unless newest=true. JSON is a page; NDJSON and CSV run to the end, or
@@ -33,13 +31,10 @@ func (a *API) usage(w http.ResponseWriter, r *http.Request) error {
 		return q.err
 	}
 	records := a.Ledger.Records(f)
-	switch format {
-	case "ndjson":
-		return a.usageLines(w, r, records, most)
-	case "csv":
-		return a.usageTable(w, r, records, most)
+	if format == "json" {
+		return a.usagePage(w, records, most)
 	}
-	return a.usagePage(w, records, most)
+	return a.usageSheet(w, r, records, format, most)
 }
 
 // format follows ?format=, else the Accept header, else JSON.
@@ -135,8 +130,7 @@ func (a *API) stream(r *http.Request, records iter.Seq2[ledger.Record, error], m
 			return err
 		}
 		if err != nil {
-			a.Log.Warn("a usage export ended early", "error", err)
-			panic(http.ErrAbortHandler)
+			a.abort("a usage export", err)
 		}
 		if n++; n == most {
 			break
@@ -145,56 +139,13 @@ func (a *API) stream(r *http.Request, records iter.Seq2[ledger.Record, error], m
 	return nil
 }
 
-func (a *API) usageLines(w http.ResponseWriter, r *http.Request, records iter.Seq2[ledger.Record, error], most int) error {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	enc := json.NewEncoder(w)
-	return a.stream(r, records, most, func(v object) error { return enc.Encode(v) })
-}
-
-func (a *API) usageTable(w http.ResponseWriter, r *http.Request, records iter.Seq2[ledger.Record, error], most int) error {
-	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	out := csv.NewWriter(w)
-	var head []string
-	for _, m := range a.recordView(new(ledger.Record)) {
-		head = append(head, m.name)
+func (a *API) usageSheet(w http.ResponseWriter, r *http.Request, records iter.Seq2[ledger.Record, error], format string, most int) error {
+	w.Header().Set("Content-Type", sheetTypes[format])
+	out := newSheet(w, format, a.recordView(new(ledger.Record)))
+	if err := a.stream(r, records, most, out.row); err != nil {
+		return err
 	}
-	started := false
-	err := a.stream(r, records, most, func(v object) error {
-		if !started {
-			started = true
-			if err := out.Write(head); err != nil {
-				return err
-			}
-		}
-		row := make([]string, len(v))
-		for i, m := range v {
-			row[i] = cell(m.value)
-		}
-		return out.Write(row)
-	})
-	if err == nil && !started {
-		err = out.Write(head)
-	}
-	out.Flush()
-	return err
-}
-
-// cell is a value in a table; a text that a spreadsheet would run as a formula is quoted.
-func cell(v any) string {
-	switch x := v.(type) {
-	case nil:
-		return ""
-	case decimal:
-		return llm.Micro(x).String()
-	case llm.Micro:
-		return strconv.FormatInt(int64(x), 10)
-	case string:
-		if x != "" && strings.ContainsRune("=+-@\t\r", rune(x[0])) {
-			return "'" + x
-		}
-		return x
-	}
-	return fmt.Sprint(v)
+	return out.end()
 }
 
 // audit lists who changed what, newest first.

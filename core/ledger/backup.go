@@ -2,12 +2,14 @@ package ledger
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"strings"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -20,7 +22,8 @@ import (
 //
 // While a store is being restored it has the key m"restoring", and is not opened; so half a restore is never served.
 const (
-	backupMagic  = "weir-backup 1\n"
+	backupName   = "weir-backup "
+	backupMagic  = backupName + "1\n"
 	restoringKey = "mrestoring"
 	maxValue     = maxDocBytes + 1<<10
 	restoreBytes = 64 << 10 // of one batch, about
@@ -146,8 +149,13 @@ var errCutOff = errors.New("the backup is cut off")
 // all reads a backup and visits its writes, whose slices are the visitor's to keep.
 func (b *backupReader) all(visit func(Write) error) error {
 	magic, err := b.bytes(uint64(len(backupMagic)))
-	if err != nil || string(magic) != backupMagic {
-		return fmt.Errorf("this is not a backup of version 1: it should begin with %q", backupMagic)
+	switch {
+	case err == nil && string(magic) == backupMagic:
+	case bytes.HasPrefix(magic, []byte(backupName)):
+		return fmt.Errorf("the backup is of another format, %q; this program reads %q: restore it with the version that wrote it, or a later one",
+			bytes.TrimSpace(magic), strings.TrimSpace(backupMagic))
+	default:
+		return fmt.Errorf("this is not a backup: it should begin with %q", backupMagic)
 	}
 	for keys := uint64(0); ; keys++ {
 		key, err := b.varint()

@@ -52,6 +52,8 @@ func (b *books) reservations() []Reservation {
 type Line struct {
 	Seq   uint64
 	Entry llm.Entry
+	// Reserve is what a settle or void ends: the ending itself has no more than is new. Zero for other kinds.
+	Reserve llm.Entry
 }
 
 // Lines visits the entries of the log in order, from a number on (0: the first that is there). What was dropped is left
@@ -92,10 +94,16 @@ func linePage(s Store, from uint64) (page []Line, next uint64, err error) {
 		if err != nil {
 			return false, err
 		}
-		_, err = readChunk(v, func(i int, e, _ *llm.Entry) error {
-			if seq := h.first + uint64(i); seq >= from {
-				page = append(page, Line{seq, *e})
+		_, err = readChunk(v, func(i int, e, reserve *llm.Entry) error {
+			seq := h.first + uint64(i)
+			if seq < from {
+				return nil
 			}
+			line := Line{Seq: seq, Entry: *e}
+			if reserve != nil {
+				line.Reserve = *reserve
+			}
+			page = append(page, line)
 			return nil
 		})
 		next = h.first + h.count

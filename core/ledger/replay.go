@@ -65,6 +65,12 @@ func (l *Ledger) fixCurrency() ([]Write, error) {
 	return nil, nil
 }
 
+// Currency is what the amounts of a store are counted in; empty when no Open has named one.
+func Currency(s Store) (string, error) {
+	kept, _, err := s.Get([]byte(currencyKey))
+	return string(kept), err
+}
+
 // bumpEpoch makes this opening's reservation numbers new.
 func (l *Ledger) bumpEpoch() (Write, error) {
 	var epoch int64
