@@ -88,3 +88,33 @@ func clockRun(t *testing.T, at time.Time, jump func(step int) time.Duration) (su
 	r = r.restart()
 	return append(sum, fmt.Sprint(r.state.Available, r.state.Used))
 }
+
+// TestC8KeysOutliveRestarts: an idempotency key of a money call is known for 24 h, however often the process dies
+// meanwhile; the same call again moves nothing, another one under its key is a conflict.
+func TestC8KeysOutliveRestarts(t *testing.T) {
+	store, clock := storetest.NewMemory(), llm.NewFakeClock(noon)
+	credit := []llm.Entry{{Kind: llm.EntryCredit, UserID: 1, Cost: 1_000}}
+	call := func(l *ledger.Ledger, request byte) (bool, error) {
+		applied, _, err := l.PutOnce(context.Background(), ledger.Change{Idempotency: "top-up", Request: [32]byte{request}, Answer: []byte("done")}, nil, credit)
+		return applied, err
+	}
+	for hour := range 25 {
+		l, state, err := ledger.Open(store, ledger.Options{}, clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hour > 0 && state.Available[1] != 1_000 {
+			t.Errorf("after %d h and as many crashes the balance is %d", hour, state.Available[1])
+		}
+		if applied, err := call(l, 1); err != nil || applied != (hour == 0 || hour == 24) {
+			t.Errorf("after %d h the same call: applied %v, %v", hour, applied, err)
+		}
+		if _, err := call(l, 2); code(err) != "idempotency_conflict" {
+			t.Errorf("after %d h another call under the key: %v", hour, err)
+		}
+		killed := store.Clone()
+		_ = l.Close()
+		store = killed
+		clock.Advance(time.Hour)
+	}
+}

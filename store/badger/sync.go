@@ -73,22 +73,13 @@ func (s *Store) syncLogsLocked(suffix string, at *mark) error {
 		case err != nil:
 			return err
 		case name != at.name: // its name must survive, too
-			if err := s.syncDir(); err != nil {
+			if err := syncDir(s.dir, s.fsync); err != nil {
 				return err
 			}
 		}
 		*at = to
 	}
 	return nil
-}
-
-func (s *Store) syncDir() error {
-	f, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return s.fsync(f)
 }
 
 // logsLocked names the logs of one kind from the newest one that was synced before on. Names are probed one by one,

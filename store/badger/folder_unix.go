@@ -20,3 +20,13 @@ func lockDir(dir string) (release func(), err error) {
 	}
 	return func() { _ = f.Close() }, nil
 }
+
+// syncDir makes the names in a folder stable.
+func syncDir(dir string, sync func(*os.File) error) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return sync(f)
+}
