@@ -19,11 +19,19 @@ const ScopeTenant = "tenant"
 
 func (a *API) keyView(k auth.Key) object {
 	v := object{{"id", k.ID}, {"userId", k.UserID}, {"name", k.Name}, {"preview", k.Preview},
-		{"qpsLimit", k.QPSLimit}, {"tpmLimit", k.TPMLimit}, {"concurrencyLimit", k.ConcurrencyLimit}}
+		{"qpsLimit", ownLimit(k, k.QPSLimit)}, {"tpmLimit", ownLimit(k, k.TPMLimit)}, {"concurrencyLimit", ownLimit(k, k.ConcurrencyLimit)}}
 	v = append(v, a.money("monthlyQuota", k.MonthlyQuota)...)
 	return append(v, object{{"tier", orNull(k.Tier)}, {"models", list(k.Models)}, {"timezone", zoneName(k.Timezone)},
 		{"nextTimezone", orNull(k.NextTimezone)}, {"nextTimezoneAt", moment(k.NextTimezoneAtMS)},
 		{"expiresAt", moment(k.ExpiresAtMS)}, {"labels", table(k.Labels)}, {"scopes", list(k.Scopes)}, {"createdAt", moment(k.CreatedAtMS)}}...)
+}
+
+// ownLimit is a limit as it was given: 0 for none, null where the key's tier decides.
+func ownLimit(k auth.Key, n int64) any {
+	if n == 0 && k.Tier != "" {
+		return nil
+	}
+	return max(n, 0)
 }
 
 func zoneName(s string) string {
@@ -41,12 +49,23 @@ func moment(ms int64) any {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// limits reads the four limits of a key; an absent one stays as it is.
+// limits reads the four limits of a key; an absent one stays as it is, null leaves it to the key's tier.
 func (a *API) limits(b *body, k *auth.Key) {
-	b.count("qpsLimit", &k.QPSLimit)
-	b.count("tpmLimit", &k.TPMLimit)
-	b.count("concurrencyLimit", &k.ConcurrencyLimit)
+	b.ownLimit("qpsLimit", &k.QPSLimit)
+	b.ownLimit("tpmLimit", &k.TPMLimit)
+	b.ownLimit("concurrencyLimit", &k.ConcurrencyLimit)
 	b.amount("monthlyQuota"+a.suffix, &k.MonthlyQuota, false)
+}
+
+// ownLimit reads one limit of a key's own.
+func (b *body) ownLimit(name string, to *int64) {
+	if b.null(name) {
+		*to = 0
+		return
+	}
+	if b.count(name, to); b.has(name) && *to == 0 {
+		*to = auth.Unlimited
+	}
 }
 
 // keyFields reads everything of a key that may change.

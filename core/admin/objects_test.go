@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-gateway/weir/core/admin"
+	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
 )
 
@@ -93,7 +94,7 @@ func TestLimitsAbsentStaysZeroIsUnlimited(t *testing.T) {
 	token := f.account()
 	f.ok("POST", "/admin/keys/1/limits", j{"qpsLimit": 0, "tpmLimit": 50}).has(t, "qpsLimit", 0, "tpmLimit", 50, "monthlyQuotaCny", 10000)
 	c, _ := f.dir.Resolve([]byte(token))
-	if c.Key.QPSLimit != 0 || c.Key.TPMLimit != 50 {
+	if auth.Own(c.Key.QPSLimit, 7) != 0 || c.Key.TPMLimit != 50 {
 		t.Errorf("%+v", c.Key)
 	}
 	f.ok("POST", "/admin/keys/1/limits", j{"tpmLimit": 0, "monthlyQuotaCny": 0.00001, "concurrencyLimit": 3}).
@@ -137,6 +138,19 @@ func TestUsageWindowWithoutLimits(t *testing.T) {
 	f.ok("POST", "/admin/keys", j{"userId": 1, "name": "k", "timezone": "Asia/Shanghai", "tier": "free", "tpmLimit": 7})
 	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "monthly.limitMicroUsd", 0, "monthly.resetAt", "2026-12-01T00:00:00+08:00",
 		"balance", nil, "qps.limit", 3, "tpm.limit", 7)
+}
+
+// In a tier, 0 is unlimited still, and null gives the limit back to the tier.
+func TestZeroIsUnlimitedInATierToo(t *testing.T) {
+	f := openFixture(t, admin.Options{Tiers: map[string]limit.Limits{"free": {QPS: 3, TPM: 30, Concurrency: 2}}})
+	f.ok("POST", "/admin/orgs", j{"name": "Acme"})
+	f.ok("POST", "/admin/users", j{"orgId": 1, "name": "alice"})
+	f.ok("POST", "/admin/keys", j{"userId": 1, "name": "k", "tier": "free"}).has(t, "qpsLimit", nil, "concurrencyLimit", nil)
+	f.ok("POST", "/admin/keys/1/limits", j{"qpsLimit": 0, "tpmLimit": 0}).has(t, "qpsLimit", 0, "tpmLimit", 0, "concurrencyLimit", nil)
+	f.restart()
+	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "qps.limit", 0, "tpm.limit", 0, "concurrency.limit", 2)
+	f.ok("PATCH", "/admin/keys/1", j{"qpsLimit": nil}).has(t, "qpsLimit", nil, "tpmLimit", 0)
+	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "qps.limit", 3, "tpm.limit", 0)
 }
 
 func TestM12TimezoneChangesAtTheMonthsEnd(t *testing.T) {

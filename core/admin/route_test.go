@@ -82,7 +82,7 @@ func TestStrictBodies(t *testing.T) {
 		"fraction":           {`{"userId":1,"name":"k","qpsLimit":1.5}`, []string{"qpsLimit", "1.5"}},
 		"exponent":           {`{"userId":1,"name":"k","qpsLimit":1e2}`, []string{"qpsLimit"}},
 		"negative":           {`{"userId":1,"name":"k","tpmLimit":-1}`, []string{"tpmLimit", "0 (unlimited)", "-1"}},
-		"null limit":         {`{"userId":1,"name":"k","tpmLimit":null}`, []string{"tpmLimit", "null"}},
+		"null name":          {`{"userId":1,"name":null}`, []string{"name", "null"}},
 		"huge limit":         {`{"userId":1,"name":"k","tpmLimit":9223372036854775808}`, []string{"tpmLimit"}},
 		"negative quota":     {`{"userId":1,"name":"k","monthlyQuotaCny":-1}`, []string{"monthlyQuotaCny", "at least 0"}},
 		"seven decimals":     {`{"userId":1,"name":"k","monthlyQuotaCny":0.0000001}`, []string{"monthlyQuotaCny", "six decimals"}},

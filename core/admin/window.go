@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/weir-gateway/weir/core/auth"
@@ -44,9 +43,9 @@ func (a *API) windowView(ctx context.Context, k auth.Key) (object, error) {
 func (a *API) baseLimits(k auth.Key) limit.Limits {
 	t := (*a.tiers.Load())[k.Tier]
 	return limit.Limits{
-		QPS:         cmp.Or(k.QPSLimit, t.QPS),
-		TPM:         cmp.Or(k.TPMLimit, t.TPM),
-		Concurrency: cmp.Or(k.ConcurrencyLimit, t.Concurrency),
+		QPS:         auth.Own(k.QPSLimit, t.QPS),
+		TPM:         auth.Own(k.TPMLimit, t.TPM),
+		Concurrency: auth.Own(k.ConcurrencyLimit, t.Concurrency),
 	}
 }
 

@@ -33,7 +33,7 @@ type Key struct {
 	Public           string            `json:"public"` // the 8 id characters
 	Hash             []byte            `json:"hash"`
 	Preview          string            `json:"preview"`
-	QPSLimit         int64             `json:"qpsLimit"`
+	QPSLimit         int64             `json:"qpsLimit"` // this and the next two: 0 is the tier's, Unlimited is none
 	TPMLimit         int64             `json:"tpmLimit"`
 	ConcurrencyLimit int64             `json:"concurrencyLimit"`
 	MonthlyQuota     llm.Micro         `json:"monthlyQuotaMicro"` // 0: none
@@ -46,6 +46,20 @@ type Key struct {
 	Labels           map[string]string `json:"labels,omitempty"`
 	Scopes           []string          `json:"scopes,omitempty"`
 	CreatedAtMS      int64             `json:"createdAtMs"`
+}
+
+// Unlimited is a limit of a key that is none at all, whatever its tier says.
+const Unlimited = -1
+
+// Own is what a key's limit comes to: its own where it has one, else its tier's. 0 is no limit.
+func Own(own, tiers int64) int64 {
+	switch {
+	case own == 0:
+		return tiers
+	case own < 0:
+		return 0
+	}
+	return own
 }
 
 // Allows reports whether the key may use a model: by exact name, or by a prefix written with a trailing "*".

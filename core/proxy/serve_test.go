@@ -257,6 +257,20 @@ func TestDecisionTakesEffect(t *testing.T) {
 	}
 }
 
+// A key whose own limit is unlimited has none, whatever its tier says; one without its own has its tier's.
+func TestUnlimitedWinsOverTheTier(t *testing.T) {
+	for own, want := range map[int64]int{auth.Unlimited: 200, 0: 429, 3: 200} {
+		r := newRig(t, func(s *setup) {
+			s.key.QPSLimit, s.key.Tier = own, "free"
+			s.settings = proxy.Settings{Tiers: []proxy.Tier{{Name: "free", Limits: limit.Limits{QPS: 1}}}}
+		})
+		r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+		if p := r.post("/v1/chat/completions", chat("gpt-4o", "")); p.status != want {
+			t.Errorf("own limit %d: %d, want %d", own, p.status, want)
+		}
+	}
+}
+
 // A channel's own limits are tested per attempt; the next channel takes over, and when none has room that is said.
 func TestChannelLimits(t *testing.T) {
 	r := newRig(t, func(s *setup) {

@@ -80,7 +80,8 @@ func (s *Snapshot) tierLimits(i int) limit.Limits {
 
 // keyLimits are a key's configured limits: its own, else its tier's, field by field.
 func (s *Snapshot) keyLimits(k *auth.Key, tier int) limit.Limits {
-	return orLimits(limit.Limits{QPS: k.QPSLimit, TPM: k.TPMLimit, Concurrency: k.ConcurrencyLimit}, s.tierLimits(tier))
+	t := s.tierLimits(tier)
+	return limit.Limits{QPS: auth.Own(k.QPSLimit, t.QPS), TPM: auth.Own(k.TPMLimit, t.TPM), Concurrency: auth.Own(k.ConcurrencyLimit, t.Concurrency)}
 }
 
 // configured are the limits of a dimension before the decision touches them.
