@@ -121,7 +121,7 @@ func (g *gateway) openParts() error {
 		return err
 	}
 	g.host, err = policy.NewHost(policy.Options{CacheDir: cache, Tiers: g.cfg.TierNames(), Labels: g.cfg.LabelNames(), Log: g.log, Clock: g.clock,
-		DefaultDims: g.cfg.DefaultKinds(), TierLimits: g.cfg.TierRates, DecisionLog: policy.DecisionLog{Sample: g.cfg.Policies.DecisionLog.Sample, Sink: sink}})
+		DefaultDims: g.cfg.DefaultKinds(), TierLimits: g.tierRates, DecisionLog: policy.DecisionLog{Sample: g.cfg.Policies.DecisionLog.Sample, Sink: sink}})
 	if err != nil {
 		return fmt.Errorf("starting the policy host: %w", err)
 	}
@@ -129,6 +129,15 @@ func (g *gateway) openParts() error {
 	g.client = upstream.NewClient(g.cfg.Upstream, g.clock)
 	g.onClose(func() error { g.client.Close(); return nil })
 	return nil
+}
+
+// tierRates are the limits of a tier by its index as they are now, for the facts of orgs' modules; 0: unlimited.
+func (g *gateway) tierRates(i int) (qps, tpm int64) {
+	tiers := g.proxy.Snapshot().Tiers
+	if i < 0 || i >= len(tiers) {
+		return 0, 0
+	}
+	return tiers[i].Limits.QPS, tiers[i].Limits.TPM
 }
 
 // decisionLog opens the file that the host's log goes to; nil when there is none.
@@ -216,6 +225,7 @@ func (g *gateway) start() {
 	})
 	g.serving.Go(func() { g.report(g.proxy.Serve(g.clients)) })
 	g.serving.Go(func() { g.report(g.adminHTTP.Serve(g.admins)) })
+	g.startRetention()
 }
 
 func (g *gateway) report(err error) {

@@ -78,14 +78,11 @@ func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct
 		return nil, fmt.Errorf("watching %s: %w", path, err)
 	}
 	// Folders are watched, not files: an editor that renames a new file into place would end a file's watch.
-	watchFolder := func(file string) error { return files.Add(filepath.Dir(file)) }
-	if err := watchFolder(path); err != nil {
+	if err := files.Add(filepath.Dir(path)); err != nil {
 		_ = files.Close()
 		return nil, fmt.Errorf("watching %s: %w", path, err)
 	}
-	if m := g.cfg.Policies.Module; strings.HasSuffix(m, ".wasm") {
-		_ = watchFolder(m)
-	}
+	watchModule(g, files)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -93,6 +90,17 @@ func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct
 		a.reloads(ctx, g, path, files)
 	}()
 	return done, nil
+}
+
+// watchModule watches the folder of the module file that the configuration names now, if it names one.
+func watchModule(g *gateway, files *fsnotify.Watcher) {
+	m := g.cfg.Policies.Module
+	if !strings.HasSuffix(m, ".wasm") {
+		return
+	}
+	if err := files.Add(filepath.Dir(m)); err != nil {
+		g.log.Warn("a change of the module file will not be seen", "file", m, "error", err)
+	}
 }
 
 func (a *app) reloads(ctx context.Context, g *gateway, path string, files *fsnotify.Watcher) {
@@ -112,11 +120,11 @@ func (a *app) reloads(ctx context.Context, g *gateway, path string, files *fsnot
 		case err := <-files.Errors:
 			g.log.Warn("watching files", "error", err)
 		case <-hup:
-			_ = a.reloadOnce(ctx, g, path, false)
+			_ = a.reloadOnce(ctx, g, path, false, files)
 		case <-quiet.C:
-			_ = a.reloadOnce(ctx, g, path, false)
+			_ = a.reloadOnce(ctx, g, path, false, files)
 		case answer := <-g.applies:
-			answer <- a.reloadOnce(ctx, g, path, true)
+			answer <- a.reloadOnce(ctx, g, path, true, files)
 		}
 	}
 }
@@ -126,7 +134,7 @@ func same(event, path string) bool {
 }
 
 // reloadOnce logs what it returns: only who asked over the API hears of it.
-func (a *app) reloadOnce(ctx context.Context, g *gateway, path string, overwrite bool) error {
+func (a *app) reloadOnce(ctx context.Context, g *gateway, path string, overwrite bool, files *fsnotify.Watcher) error {
 	cfg, err := config.Load(path, a.env)
 	if err == nil {
 		err = g.reload(ctx, cfg, overwrite)
@@ -135,6 +143,7 @@ func (a *app) reloadOnce(ctx context.Context, g *gateway, path string, overwrite
 		g.log.Error("reload refused, the old configuration serves on", "error", err)
 		return err
 	}
+	watchModule(g, files)
 	g.log.Info("reloaded", "file", path, "overwrite", overwrite)
 	return nil
 }

@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-gateway/weir/core/config"
+	"github.com/weir-gateway/weir/policies"
 )
 
 const hello = `{"model":"gpt-4o-mini","max_tokens":16,"messages":[{"role":"user","content":"hello"}]}`
@@ -79,6 +82,47 @@ func TestReloadOfTiers(t *testing.T) {
 	if got := p.status(key, hello); got != http.StatusOK {
 		t.Errorf("after a refused file: %d", got)
 	}
+}
+
+// TestTierRatesFollowTheFile: what orgs' modules are told of a tier's limits is what the file says now.
+func TestTierRatesFollowTheFile(t *testing.T) {
+	parse := func(qps string) *config.Config {
+		cfg, err := config.Parse("weir.yaml", []byte("listen: {address: \"127.0.0.1:0\"}\nadmin: {address: \"127.0.0.1:0\", token: "+testToken+"}\ndata: "+
+			t.TempDir()+"\ntiers: [{name: free, qps: "+qps+", tpm: 7}]\n"), os.LookupEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	g, err := (&console{}).app(nil).open(t.Context(), parse("2"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.close(t.Context()) }()
+	if err := g.reload(t.Context(), parse("3"), false); err != nil {
+		t.Fatal(err)
+	}
+	if qps, tpm := g.tierRates(0); qps != 3 || tpm != 7 {
+		t.Errorf("the tier has %d and %d, want 3 and 7", qps, tpm)
+	}
+	if qps, tpm := g.tierRates(1); qps != 0 || tpm != 0 {
+		t.Errorf("no tier has %d and %d, want no limits", qps, tpm)
+	}
+}
+
+// TestModuleOfAChangedFileIsWatched: a module file that a reload names is watched like one of the first file.
+func TestModuleOfAChangedFileIsWatched(t *testing.T) {
+	p := serve(t, "")
+	wasm, _ := policies.Shipped("default")
+	module := at(t, t.TempDir(), "mine.wasm", string(wasm))
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.file, string(text)+"policies: {module: "+module+"}\n")
+	eventually(t, "the module serves", func() bool { return strings.Contains(p.log(), "msg=reloaded") })
+	write(t, module, "broken")
+	eventually(t, "the broken module is refused", func() bool { return strings.Contains(p.log(), "reload refused") })
 }
 
 // TestGracefulStop: SIGTERM lets an open stream end.
@@ -203,8 +247,10 @@ func TestReloadAndApply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, p.file, string(text)+"log: {level: debug}\nupstream: {attempts: 1}\n")
-	eventually(t, "the reload names what needs a restart", func() bool { return strings.Contains(p.log(), "only with a restart: upstream") })
+	write(t, p.file, string(text)+"log: {level: debug}\nupstream: {attempts: 1}\npolicies: {decision_log: {sample: 2}}\n")
+	eventually(t, "the reload names what needs a restart", func() bool {
+		return strings.Contains(p.log(), "only with a restart: upstream.attempts, policies.decision_log.sample")
+	})
 	if got := p.status(key, hello); got != http.StatusTooManyRequests {
 		t.Errorf("after a reload: %d; want 429, the global limit was set through the API", got)
 	}

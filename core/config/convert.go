@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/weir-gateway/weir/core/ledger"
@@ -150,23 +149,6 @@ func (l Log) SlogLevel() (level slog.Level) {
 	return level
 }
 
-// NeedRestart names the blocks of c that differ from old and cannot change in a running process.
-func (c *Config) NeedRestart(old *Config) (names []string) {
-	for _, block := range []struct {
-		name     string
-		now, was any
-	}{
-		{"listen", c.Listen, old.Listen}, {"admin", c.Admin, old.Admin}, {"data", c.Data, old.Data}, {"currency", c.Currency, old.Currency},
-		{"ledger", c.Ledger, old.Ledger}, {"upstream", c.Upstream, old.Upstream}, {"limits.algorithms", c.Limits.Algorithms, old.Limits.Algorithms},
-		{"tokens", c.Tokens, old.Tokens}, {"log.format", c.Log.Format, old.Log.Format},
-	} {
-		if !reflect.DeepEqual(block.now, block.was) {
-			names = append(names, block.name)
-		}
-	}
-	return names
-}
-
 // PolicyEnvelope bounds what the operator's module may do.
 func (c *Config) PolicyEnvelope() policy.Envelope { return c.Policies.Envelope.policy() }
 
@@ -192,14 +174,6 @@ func byTier(given map[string]Envelope) map[string]policy.Envelope {
 		out[tier] = e.policy()
 	}
 	return out
-}
-
-// TierRates are the limits of a tier by its index, for the facts of orgs' modules.
-func (c *Config) TierRates(i int) (qps, tpm int64) {
-	if i < 0 || i >= len(c.Tiers) {
-		return 0, 0
-	}
-	return c.Tiers[i].QPS, c.Tiers[i].TPM
 }
 
 // PolicyParams is the params document handed to the module; nil when the file gives none.
