@@ -26,8 +26,9 @@
 // # Damage
 //
 // Every record, block and index has a checksum of Badger's, but not every reader of Badger's heeds them. Open
-// therefore reads the whole folder first (some 1 s a GB) and names the file that is damaged; see seal.go for what a crash may have torn
-// and what it cannot have.
+// therefore reads the whole folder first (some 1 s a GB) and names the file that is damaged; see seal.go for what a
+// crash may have torn and what it cannot have. A byte that is damaged in what was written since the last sync, and
+// was never synced after, cannot be told from a torn one: it costs what a power cut would.
 //
 // # A full disk
 //

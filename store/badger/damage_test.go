@@ -116,7 +116,7 @@ func TestC7OneByteFlipped(t *testing.T) {
 	}
 }
 
-// flip changes one byte of one file of a folder, within what is in use of it.
+// flip changes one byte of one file of a folder: mostly within what is in use of it, now and then in the zeros behind.
 func flip(t *testing.T, dir string, random *rand.Rand) (file string, at int) {
 	t.Helper()
 	for {
@@ -135,8 +135,15 @@ func flip(t *testing.T, dir string, random *rand.Rand) (file string, at int) {
 			must(t, f.Close())
 			continue
 		}
-		at = random.IntN(len(b))
-		_, err = f.WriteAt([]byte{b[at] ^ byte(1+random.IntN(255))}, int64(at))
+		was := []byte{0}
+		if at = random.IntN(len(b)); random.IntN(5) == 0 {
+			st, err := f.Stat()
+			must(t, err)
+			at = random.IntN(int(st.Size()))
+		}
+		_, err = f.ReadAt(was, int64(at))
+		must(t, err)
+		_, err = f.WriteAt([]byte{was[0] ^ byte(1+random.IntN(255))}, int64(at))
 		must(t, err)
 		must(t, f.Close())
 		return file, at
