@@ -48,7 +48,7 @@ func (a *API) dryRunOf(ctx context.Context, org, key uint64, body []byte) (answe
 	}
 	trial, err := a.Policy.Try(ctx, t.owner, *t.now.host(), facts)
 	if err != nil {
-		return answer{}, aboutParams(err)
+		return answer{}, t.overruled(params, aboutParams(err))
 	}
 	final := &trial.Decision
 	return ok(object{{"orgId", org}, {"facts", json.RawMessage(shown)}, {"operator", op}, {"tenant", a.tenantStage(before, &trial)},

@@ -32,7 +32,7 @@ func (a *API) shift(ctx context.Context, c *call, m *move, to bindingDoc, action
 	if err := a.plan(ctx, m.rules, m.owner, to); err != nil {
 		return answer{}, err
 	}
-	ans := ok(append(bindingView(m.owner, to), object{{"problem", nil}, {"endedTrial", m.ended(to)}}...))
+	ans := ok(append(bindingView(m.owner, to), object{{"problem", nil}, {"endedTrial", m.ended(to)}, {"replaced", m.replaced(to)}}...))
 	ch := change{actor: m.actor, action: action, target: bindingTarget(m.owner), before: auditBinding(m.owner, m.was),
 		after: auditBinding(m.owner, to), docs: append(m.docs, bindingDocument(m.owner, to))}
 	if err := a.put(ctx, c, ch, ans); err != nil {
@@ -58,6 +58,9 @@ func (a *API) plan(ctx context.Context, r *rules, owner policy.Owner, d bindingD
 	return aboutParams(a.Policy.Plan(ctx, owner, d.plan()))
 }
 
+// codeParams is the error code of params that a module or its schema does not take.
+const codeParams = "policy_params_refused"
+
 // aboutParams: of a module that was verified before, only its params can be refused.
 func aboutParams(err error) error {
 	var e *llm.Error
@@ -65,7 +68,7 @@ func aboutParams(err error) error {
 		return err
 	}
 	told := *e
-	told.Param, told.Code = "params", "policy_params_refused"
+	told.Param, told.Code = "params", codeParams
 	told.Message = "params: " + schemaErrors(strings.TrimPrefix(strings.TrimPrefix(told.Message, "policy module refused: "), "params: "))
 	return &told
 }

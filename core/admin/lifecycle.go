@@ -29,6 +29,15 @@ func (m *move) ended(to bindingDoc) any {
 	return object{{"module", was.Module}, {"version", was.version()}, {"stage", m.was.Stage}, {"percent", m.was.Percent}}
 }
 
+// replaced is the version that a change takes out of force, and under which it is kept; nil: none. To an org it is its rules.
+func (m *move) replaced(to bindingDoc) any {
+	was := m.was.Current
+	if was == nil || same(was, to.Current) {
+		return nil
+	}
+	return object{{"module", was.Module}, {"version", was.version()}}
+}
+
 // ownerText reads an owner: the operator, or an org that exists.
 func (a *API) ownerText(s string, to *policy.Owner) error {
 	owner, err := policy.ParseOwner(s)

@@ -306,7 +306,7 @@ func (a *API) proveRules(ctx context.Context, org uint64, params json.RawMessage
 	}
 	run, err := a.Policy.Open(ctx, *b.host())
 	if err != nil {
-		return nil, aboutParams(err)
+		return nil, t.overruled(params, aboutParams(err))
 	}
 	run.Close()
 	return b.Params, nil

@@ -84,7 +84,7 @@ func TestTenantWithAModuleOfItsOwn(t *testing.T) {
 	if s := fmt.Sprint(a.at("schema.properties")); strings.Contains(s, "dimensions") {
 		t.Errorf("that is the schema of rules: %s", s)
 	}
-	f.refused(400, "PUT", "/admin/tenants/1/rules", table("half", j{}), "params", "rules")
+	f.refused(409, "PUT", "/admin/tenants/1/rules", table("half", j{}), "mine", "no table of rules")
 	f.ok("PUT", "/admin/tenants/1/rules", j{}).has(t, "module", "mine", "onError", "deny")
 }
 
@@ -330,4 +330,32 @@ func TestTenantRulesInANamedZone(t *testing.T) {
 	f.ok("POST", "/admin/policies/rules/activate", j{"params": rules}).has(t, "params.zone_table.name", "Europe/Berlin", "params.zone_table.offsets.0", 60)
 	rules["zone"] = "key"
 	f.ok("PUT", "/admin/policies/rules/params", j{"params": rules}).has(t, "params.zone_table", nil)
+}
+
+// The operator's module takes the place of an org's rules: the answer says so, the rules are kept, and whoever cannot undo it
+// is told who can.
+func TestOperatorReplacesTheRulesOfAnOrg(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.account()
+	const rules, bindings = "/admin/tenants/1/rules", "/admin/bindings"
+	mine := table("mine", j{"qps_permille": 500})
+	version := f.ok("PUT", rules, mine).at("version").(string)
+	f.ok("POST", "/admin/policies?name=night", module(t, "burst"))
+	night := j{"owner": "org:1", "module": "night"}
+	f.ok("PUT", bindings, night).has(t, "module", "night", "replaced.module", "rules", "replaced.version", version)
+	f.ok("PUT", bindings, night).has(t, "replaced", nil)
+	kept := []string{"night", "kept as version " + version, "only the operator can put them in force again"}
+	f.refused(409, "POST", rules+"/rollback", nil, kept...)
+	f.refused(409, "PUT", rules, mine, append(kept, "takes no table of rules")...)
+	f.refused(409, "POST", rules+"/trial", j{"params": mine}, kept...)
+	f.refused(409, "POST", rules+"/dry-run", j{"params": mine}, kept...)
+	f.refused(400, "PUT", rules, j{"burst": 2000}, "burst")
+
+	f.ok("PUT", bindings, j{"owner": "org:1", "module": "rules", "version": version}).has(t, "params.rules.0.name", "mine", "replaced.module", "night")
+	f.ok("PUT", bindings, night)
+	f.ok("POST", "/admin/policies/night/rollback", j{"owner": "org:1"}).has(t, "version", version, "replaced.module", "night")
+	f.ok("PUT", bindings, night)
+	f.ok("DELETE", bindings+"?owner=org:1", nil).has(t, "module", nil, "replaced.module", "night")
+	f.ok("POST", rules+"/rollback", nil).has(t, "params.rules.0.name", "mine")
 }

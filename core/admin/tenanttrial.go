@@ -3,6 +3,8 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -97,7 +99,34 @@ func (t *tenant) undone(version string) (bindingDoc, error) {
 	if i := t.before(); i >= 0 {
 		return d.backTo(i), nil
 	}
-	return d, llm.Errorf(llm.KindConflict, "no earlier rules of module %q are kept; PUT {\"rules\":[]} leaves no rule in force", t.now.Module)
+	return d, t.nothingBefore()
+}
+
+// nothingBefore says why there are no rules to go back to.
+func (t *tenant) nothingBefore() error {
+	if t.now.Module == rulesModule {
+		return llm.Errorf(llm.KindConflict, "no earlier rules of module %q are kept; PUT {\"rules\":[]} leaves no rule in force", rulesModule)
+	}
+	return llm.Errorf(llm.KindConflict, "no earlier params of module %q are kept, which the operator has bound to this org%s", t.now.Module, t.displaced())
+}
+
+// displaced says what became of an org's own rules when the operator bound another module; "" when it had none.
+func (t *tenant) displaced() string {
+	own := t.doc.all(rulesModule)
+	if len(own) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its rules before are kept as version %s of module %q, and only the operator can put them in force again", own[0].version(), rulesModule)
+}
+
+// overruled is what a table of rules gets that another module does not take, which the operator has bound.
+func (t *tenant) overruled(params json.RawMessage, refused error) error {
+	var given struct{ Rules json.RawMessage }
+	var e *llm.Error
+	if t.now.Module == rulesModule || !errors.As(refused, &e) || e.Code != codeParams || json.Unmarshal(params, &given) != nil || given.Rules == nil {
+		return refused
+	}
+	return llm.Errorf(llm.KindConflict, "the operator has bound module %q to this org, which takes no table of rules%s", t.now.Module, t.displaced())
 }
 
 func (t *tenant) undoneTo(version string) (bindingDoc, error) {
