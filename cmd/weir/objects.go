@@ -276,6 +276,13 @@ func (a *app) usage() *cobra.Command {
 		for n, v := range values {
 			q[n] = *v
 		}
+		if f := q["format"]; f == "ndjson" || f == "csv" { // for programs: as it is
+			answer, err := r.do(c.Context(), "GET", "/admin/usage"+query(q), nil, "")
+			if err == nil {
+				_, err = a.out.Write(answer)
+			}
+			return err
+		}
 		return r.call(c.Context(), "GET", "/admin/usage"+query(q), nil, "at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicroCny")
 	}
 	return c

@@ -24,6 +24,26 @@ func TestObjectsAsk(t *testing.T) {
 	}
 }
 
+// TestUsageForProgramsIsPassedOn: NDJSON and CSV arrive byte for byte, every record of them.
+func TestUsageForProgramsIsPassedOn(t *testing.T) {
+	g, env := stubAdmin(t)
+	for format, answer := range map[string]string{"ndjson": "{\"id\":1}\n{\"id\":2}\n", "csv": "id,model\n1,m\n2,m\n"} {
+		g.answer = answer
+		for _, more := range [][]string{nil, {"--json"}} {
+			if out := must(t, env, append([]string{"usage", "--format", format}, more...)...); out != answer {
+				t.Errorf("weir usage --format %s %v prints %q, want %q", format, more, out, answer)
+			}
+		}
+		if g.asked != "GET /admin/usage?format="+format {
+			t.Errorf("it asks %s", g.asked)
+		}
+	}
+	g.status, g.answer = 400, `{"error":{"message":"no"}}`
+	if out, stderr, code := weir(t, env, "usage", "--format", "csv"); code != exitFail || out != "" || stderr != "weir: no\n" {
+		t.Errorf("a refusal gives %d, %q, %q", code, out, stderr)
+	}
+}
+
 // TestEveryFlagIsDescribed: help that shows a bare flag helps nobody.
 func TestEveryFlagIsDescribed(t *testing.T) {
 	for _, args := range [][]string{{"usage"}, {"channel", "create"}, {"model", "set"}, {"limits", "set"}, {"key", "create"}, {"config", "show"}} {
