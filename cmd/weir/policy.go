@@ -178,9 +178,10 @@ func (s *subject) version(params []byte) string {
 	return b.Version()
 }
 
-// explain adds to a refusal what the module's author may not know.
+// explain adds to a refusal for what the profile is what the module's author may not know.
 func (s *subject) explain(err error) error {
-	if s.profile == policy.ProfileSmall && bytes.Contains(s.wasm, []byte("wasi_snapshot_preview1")) {
+	aboutProfile := strings.Contains(err.Error(), "of profile "+policy.ProfileSmall) || strings.Contains(err.Error(), "for profile "+policy.ProfileLarge)
+	if aboutProfile && s.profile == policy.ProfileSmall && bytes.Contains(s.wasm, []byte("wasi_snapshot_preview1")) {
 		return fmt.Errorf("%w (a module in Go needs --profile %s)", err, policy.ProfileLarge)
 	}
 	return err

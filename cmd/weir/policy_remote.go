@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/policy"
@@ -58,8 +59,11 @@ func (a *app) policyPush() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		q := query(map[string]string{"name": or(name, s.name), "profile": s.profile})
-		answer, err := r.do(c.Context(), "POST", "/admin/policies"+q, s.wasm, "application/wasm")
+		answer, err := s.upload(c.Context(), r, or(name, s.name))
+		if err != nil && profile == "" && s.storedAsLarge(c.Context(), r, or(name, s.name)) {
+			s.profile = policy.ProfileLarge
+			answer, err = s.upload(c.Context(), r, or(name, s.name))
+		}
 		if err != nil {
 			return s.explain(err)
 		}
@@ -77,6 +81,31 @@ func (a *app) policyPush() *cobra.Command {
 	c.Flags().StringVar(&name, "name", "", "name of the module (default: the file's, or that in about.json)")
 	profileFlag(c, &profile)
 	return c
+}
+
+func (s *subject) upload(ctx context.Context, r *remote, name string) ([]byte, error) {
+	return r.do(ctx, "POST", "/admin/policies"+query(map[string]string{"name": name, "profile": s.profile}), s.wasm, "application/wasm")
+}
+
+// storedAsLarge: the gateway has these bytes under this name already, in the profile that is not the default. Uploading
+// them again is no change, though a .wasm file does not say which profile it wants.
+func (s *subject) storedAsLarge(ctx context.Context, r *remote, name string) bool {
+	if r.token == "" {
+		return false // nothing was asked yet
+	}
+	answer, err := r.do(ctx, "GET", policyPath(name, "versions"), nil, "")
+	var stored struct {
+		Data []struct{ Version, Profile string }
+	}
+	if err != nil || json.Unmarshal(answer, &stored) != nil {
+		return false
+	}
+	for _, v := range stored.Data {
+		if hash, _, _ := strings.Cut(v.Version, "."); hash == s.version(nil) {
+			return v.Profile == policy.ProfileLarge
+		}
+	}
+	return false
 }
 
 func (a *app) policyList() *cobra.Command {

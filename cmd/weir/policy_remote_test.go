@@ -162,3 +162,43 @@ func TestPolicyRemoteRefuses(t *testing.T) {
 		t.Errorf("without a token: exit %d %q", code, stderr)
 	}
 }
+
+// TestPolicyPushOfLargeAgain: a .wasm file does not say its profile; pushing stored bytes again is no change, in whatever
+// profile they are stored, unless another one is asked for.
+func TestPolicyPushOfLargeAgain(t *testing.T) {
+	env := demo(t)
+	wasm, _ := policies.Shipped("burst")
+	file := at(t, t.TempDir(), "mine.wasm", string(wasm))
+	first := must(t, env, "policy", "push", file, "--profile", "large")
+	if again := must(t, env, "policy", "push", file); again != first || !strings.Contains(again, "profile large") {
+		t.Errorf("the second push prints %s, the first %s", again, first)
+	}
+	if _, stderr, code := weir(t, env, "policy", "push", file, "--profile", "small"); code != exitFail || !strings.Contains(stderr, "with profile large") {
+		t.Errorf("as small: exit %d, %s", code, stderr)
+	}
+}
+
+// TestPolicyPushHintsAtTheProfile only where another profile would help.
+func TestPolicyPushHintsAtTheProfile(t *testing.T) {
+	g, env := stubAdmin(t)
+	file := at(t, t.TempDir(), "mine.wasm", "\x00asm wasi_snapshot_preview1")
+	push := func(env map[string]string, hint bool) {
+		t.Helper()
+		_, stderr, code := weir(t, env, "policy", "push", file)
+		if code == exitDone || strings.Contains(stderr, "needs --profile large") != hint {
+			t.Errorf("exit %d, %s", code, stderr)
+		}
+	}
+	push(nil, false)
+	push(map[string]string{"WEIR_ADMIN_TOKEN": "secret", "WEIR_ADMIN_URL": "http://" + free(t)}, false)
+	for answer, hint := range map[string]bool{
+		`policy module refused: bytes: 2000000, the cap of profile small is 1048576`:                                  true,
+		`policy module refused: import wasi_snapshot_preview1.fd_write: WASI is for profile large, this is small`:     true,
+		`policy module refused: compiling and starting it took longer than the 2s of profile small`:                   true,
+		`policy module refused: section 200 is unknown, repeated or out of order`:                                     false,
+		`policy "mine" has these bytes already, with profile large; upload them under another name for profile small`: false,
+	} {
+		g.status, g.answer = 400, `{"error":{"message":`+quoted(answer)+`}}`
+		push(env, hint)
+	}
+}
