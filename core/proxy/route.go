@@ -33,49 +33,55 @@ var names = [routes]string{"none", "chat", "completions", "embeddings", "respons
 
 const modelPrefix = "/v1/models/"
 
+// paths are the routes with a path of their own, the busiest first.
+var paths = [...]struct {
+	path string
+	is   route
+}{
+	{"/v1/chat/completions", route(llm.Chat)},
+	{"/v1/messages", route(llm.Messages)},
+	{"/v1/responses", route(llm.Responses)},
+	{"/v1/embeddings", route(llm.Embeddings)},
+	{"/v1/completions", route(llm.Completions)},
+	{"/v1/messages/count_tokens", route(llm.CountTokens)},
+	{"/v1/models", routeModels},
+	{"/v1/key", routeKey},
+	{"/v1/tenant/rules", routeTenantRules},
+	{"/v1/tenant/rules/dry-run", routeTenantDryRun},
+	{"/v1/tenant/rules/rollback", routeTenantRollback},
+	{"/v1/tenant/rules/trial", routeTenantTrial},
+	{"/v1/tenant/usage", routeTenantUsage},
+	{"/healthz", routeHealthz},
+	{"/readyz", routeReadyz},
+}
+
 // lookup finds the route of a raw request target. It compares the bytes as they came, before any normalisation, so
 // that a trailing slash, a double one, another case or an escape is another path and not another way in. The query is
 // allowed and ignored. rest is the model's name, still escaped, for routeModel.
 func lookup(target []byte) (r route, rest []byte) {
-	if i := bytes.IndexByte(target, '?'); i >= 0 {
-		target = target[:i]
-	}
-	switch string(target) {
-	case "/v1/chat/completions":
-		return route(llm.Chat), nil
-	case "/v1/completions":
-		return route(llm.Completions), nil
-	case "/v1/embeddings":
-		return route(llm.Embeddings), nil
-	case "/v1/responses":
-		return route(llm.Responses), nil
-	case "/v1/messages":
-		return route(llm.Messages), nil
-	case "/v1/messages/count_tokens":
-		return route(llm.CountTokens), nil
-	case "/v1/models":
-		return routeModels, nil
-	case "/v1/key":
-		return routeKey, nil
-	case "/v1/tenant/rules":
-		return routeTenantRules, nil
-	case "/v1/tenant/rules/dry-run":
-		return routeTenantDryRun, nil
-	case "/v1/tenant/rules/rollback":
-		return routeTenantRollback, nil
-	case "/v1/tenant/rules/trial":
-		return routeTenantTrial, nil
-	case "/v1/tenant/usage":
-		return routeTenantUsage, nil
-	case "/healthz":
-		return routeHealthz, nil
-	case "/readyz":
-		return routeReadyz, nil
+	target, _, _ = bytes.Cut(target, []byte{'?'})
+	for i := range paths {
+		if string(target) == paths[i].path {
+			return paths[i].is, nil
+		}
 	}
 	if rest, ok := bytes.CutPrefix(target, []byte(modelPrefix)); ok && len(rest) > 0 && bytes.IndexByte(rest, '/') < 0 {
 		return routeModel, rest
 	}
 	return routeNone, nil
+}
+
+// meant ends the complaint about an unknown path with the one that was likely meant.
+func meant(target []byte) string {
+	target, _, _ = bytes.Cut(target, []byte{'?'})
+	known := make([]string, len(paths))
+	for i := range paths {
+		known[i] = paths[i].path
+	}
+	if near := llm.Nearest(string(target), known); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
 }
 
 // endpoint is the upstream route that r is; ok is false for the routes the gateway answers itself.

@@ -508,6 +508,18 @@ func TestS13Paths(t *testing.T) {
 	}
 }
 
+// A path that is nearly one of ours is told which.
+func TestUnknownPathsAreToldTheNearest(t *testing.T) {
+	r := newRig(t)
+	for path, near := range map[string]string{"/v1/chat/completion": "/v1/chat/completions?", "/chat/completions?x=1": "/v1/chat/completions?",
+		"/v1/messages/": "/v1/messages?", "/v1/tenant/rules/dryrun": "/v1/tenant/rules/dry-run?", "/v1/audio/transcriptions": ""} {
+		f := r.post(path, "{}").want(t, 404).code(t, "route_not_found")
+		if m, _ := f["message"].(string); !strings.HasSuffix(m, near) || near == "" && strings.Contains(m, "did you mean") {
+			t.Errorf("%s: %v", path, f)
+		}
+	}
+}
+
 // Another method on a known path is no route either, and the answer says which method it takes.
 func TestAnotherMethodIs404InTheDialect(t *testing.T) {
 	r := newRig(t)

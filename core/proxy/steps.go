@@ -31,7 +31,7 @@ func (s *Server) dispatch(c *call) error {
 	switch {
 	case r == routeNone:
 		s.recognise(c)
-		return noRoute("no route %.128q", h.RequestURI())
+		return noRoute("no route %.128q%s", h.RequestURI(), meant(h.RequestURI()))
 	case !r.allows(h):
 		s.recognise(c)
 		return noRoute("no route %s %s; it takes %s", h.Method(), c.ctx.Path(), r.allow())

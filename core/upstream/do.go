@@ -234,7 +234,7 @@ type doing struct {
 	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
 	limited  bool          // a channel is rate limited
 	wait     time.Duration // the shortest wait of a limited channel
-	cools    time.Duration // the shortest wait of a channel that cools down after failures; 0: none does
+	cools    time.Duration // the shortest wait of a channel that fails, or cools down after failures; 0: none does
 	timeouts int           // attempts that ended so
 	last     error         // for the log
 }
@@ -308,9 +308,7 @@ func (d *doing) admit(ch *Channel) bool {
 		d.noteLimited(wait)
 	} else {
 		d.last = fmt.Errorf("channel %q cools down after failures for %d ms", ch.Name, ceilMS(wait))
-		if wait = max(wait, time.Millisecond); d.cools == 0 || wait < d.cools {
-			d.cools = wait
-		}
+		d.noteFailing(wait)
 	}
 	return false
 }
@@ -320,6 +318,12 @@ func (d *doing) noteLimited(wait time.Duration) {
 		d.wait = wait
 	}
 	d.limited = true
+}
+
+func (d *doing) noteFailing(wait time.Duration) {
+	if wait = max(wait, time.Millisecond); d.cools == 0 || wait < d.cools {
+		d.cools = wait
+	}
 }
 
 // attempt makes one try and reads the answer's head. On success r owns the connection.
@@ -399,6 +403,7 @@ func (d *doing) judge(h head, err error) bool {
 	case err != nil:
 		d.last = fmt.Errorf("channel %q: %w", name, err)
 		d.lane.health.fail(d.ticket, now, verdict{class: failing, caller: d.req.Caller, unsent: !d.reached})
+		d.noteRest(now)
 		return false
 	}
 	why, relay := classify(&h)
@@ -413,8 +418,19 @@ func (d *doing) judge(h head, err error) bool {
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
 		d.noteLimited(max(wait, time.Millisecond))
+	} else {
+		d.noteRest(now)
 	}
 	return false
+}
+
+// noteRest notes the wait of a channel that has just failed. One that may be tried again at once is given a moment.
+func (d *doing) noteRest(now time.Duration) {
+	wait, _ := d.lane.health.sleeps(now, d.req.Caller)
+	if wait == 0 {
+		wait = coolFirst
+	}
+	d.noteFailing(wait)
 }
 
 // classify sorts answers into those to relay and the failures of a channel. 401 to 403 are about the operator's
@@ -458,12 +474,19 @@ func (d *doing) failure() error {
 	name := d.req.Model.Name
 	switch {
 	case d.limited || d.roomless:
-		wait := d.wait
+		wait, what := d.wait, "is at its limit"
 		if !d.limited {
 			wait = coolFirst
 		}
-		return &llm.Error{Kind: llm.KindRateLimited, Code: "upstream_rate_limited", RetryAfterMS: ceilMS(wait), Err: d.last,
-			Message: fmt.Sprintf("every channel of model %q is at its limit; try again in %d ms", name, ceilMS(wait))}
+		if d.cools > 0 {
+			wait, what = min(wait, d.cools), "is at its limit or fails"
+		}
+		e := &llm.Error{Kind: llm.KindRateLimited, Code: "upstream_rate_limited", RetryAfterMS: ceilMS(wait), Err: d.last,
+			Message: fmt.Sprintf("every channel of model %q %s; try again in %d ms", name, what, ceilMS(wait))}
+		if len(attempted) > 0 {
+			e.Fields = map[string]any{"attempted_channels": attempted}
+		}
+		return e
 	case d.timeouts > 0 && d.timeouts == len(attempted):
 		return &llm.Error{Kind: llm.KindTimeout, Code: "upstream_timeout", Err: d.last, Fields: map[string]any{"attempted_channels": attempted},
 			Message: fmt.Sprintf("no channel of model %q answered in time", name)}

@@ -526,6 +526,24 @@ func TestS09UpstreamRateLimit(t *testing.T) {
 	}
 }
 
+// One channel is rate limited for seven seconds, the other fails: the wait is that of whichever can be tried first, and
+// the answer does not claim that both are at their limit.
+func TestLimitedAndFailingChannels(t *testing.T) {
+	busy := newStub(t, status(429, "Retry-After: 7\r\n"))
+	broken := newStub(t, status(500, ""))
+	r := newRig(t, Options{}, openai("a", busy.url), openai("b", broken.url))
+	for i := range 5 { // the first ones reach b, then it cools down, too
+		_, _, err := r.call()
+		e := asError(t, err, llm.KindRateLimited)
+		if e.Code != "upstream_rate_limited" || e.RetryAfterMS < 1 || e.RetryAfterMS > 1000 || !strings.Contains(e.Message, "or fails") {
+			t.Errorf("call %d: %+v", i, e)
+		}
+		if names, _ := e.Fields["attempted_channels"].([]string); i == 0 && len(names) != 2 {
+			t.Errorf("attempted %v", names)
+		}
+	}
+}
+
 func TestRetryAfterMillisecondsWin(t *testing.T) {
 	s := newStub(t, status(429, "Retry-After: 30\r\nRetry-After-Ms: 2500\r\n"))
 	r := newRig(t, Options{}, openai("a", s.url))
