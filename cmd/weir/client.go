@@ -25,6 +25,7 @@ type remote struct {
 	token    string
 	currency string
 	json     bool
+	patient  bool // an answer may take as long as it takes
 }
 
 // remoteFlags gives c and its children the flags of a remote; empty ones come from the environment.
@@ -59,6 +60,21 @@ func (r *remote) resolve() error {
 
 // do makes one call and returns the answer's body. An error object becomes its message.
 func (r *remote) do(ctx context.Context, method, path string, body []byte, contentType string) ([]byte, error) {
+	if !r.patient {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+	}
+	resp, err := r.send(ctx, method, path, body, contentType)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.ReadAll(resp.Body)
+}
+
+// send makes one call; the caller reads and closes the answer's body.
+func (r *remote) send(ctx context.Context, method, path string, body []byte, contentType string) (*http.Response, error) {
 	if err := r.resolve(); err != nil {
 		return nil, err
 	}
@@ -70,17 +86,19 @@ func (r *remote) do(ctx context.Context, method, path string, body []byte, conte
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
 	}
-	client := http.Client{Timeout: time.Minute}
-	resp, err := client.Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("no answer from the gateway at %s (is it running?): %w", r.url, err)
 	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode >= 300 {
+	if err == nil {
 		err = apiError(resp.StatusCode, answer)
 	}
-	return answer, err
+	return nil, err
 }
 
 func apiError(status int, answer []byte) error {

@@ -113,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError("%s: %v; see `%s --help`", c.CommandPath(), err, c.CommandPath())
 	})
-	root.AddCommand(a.demo(), a.serve(), a.attack(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.policyCommand(), a.tenantCommand())
+	root.AddCommand(a.demo(), a.serve(), a.attack(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.backup(), a.restore(), a.policyCommand(), a.tenantCommand())
 	root.AddCommand(a.objectCommands()...)
 	return root
 }

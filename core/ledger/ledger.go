@@ -58,6 +58,8 @@ type Options struct {
 	Durability      Durability `yaml:"durability"`
 	SettleTimeoutMS int64      `yaml:"settle_timeout_ms"`
 	QueueEntries    int        `yaml:"queue_entries"`
+	// KeepUsageDays is how old usage records get before whoever owns the ledger prunes them, once a day; 0: for ever.
+	KeepUsageDays int `yaml:"keep_usage_days"`
 	// Currency is what the amounts are counted in. The first Open that names one fixes it for the store; another one
 	// is refused then, because the numbers would stay and their meaning would change. Empty asks nothing.
 	Currency string `yaml:"-"`
@@ -72,6 +74,8 @@ func (o Options) Validate() error {
 		return llm.Invalid("ledger.settle_timeout_ms", "ledger.settle_timeout_ms is %d; it must be 1 to 600000, or 0 for %d", o.SettleTimeoutMS, DefaultSettleTimeoutMS)
 	case o.QueueEntries < 0 || o.QueueEntries > 1<<20:
 		return llm.Invalid("ledger.queue_entries", "ledger.queue_entries is %d; it must be 1 to %d, or 0 for %d", o.QueueEntries, 1<<20, DefaultQueueEntries)
+	case o.KeepUsageDays < 0 || o.KeepUsageDays > 36_500:
+		return llm.Invalid("ledger.keep_usage_days", "ledger.keep_usage_days is %d; it must be 1 to 36500, or 0 for ever", o.KeepUsageDays)
 	}
 	return nil
 }
