@@ -210,7 +210,9 @@ func TestDryRunRefusals(t *testing.T) {
 	f.account()
 	for body, says := range map[string]string{`{"facts":{"input_token":1}}`: "input_tokens", `{"facts":[]}`: "JSON object", `{"fact":{}}`: `did you mean "facts"?`,
 		`{"facts":{"tier":"prro"}}`: "prro", `{"facts":{"attributes":{"modell":"x"}}}`: "modell", `{"facts":{"attributes":3}}`: "attributes",
-		`{"facts":{"key_id":1,"key_id":2}}`: "twice", `{"params":3}`: "params", `{"facts":{"choices":-1}}`: "choices"} {
+		`{"facts":{"key_id":1,"key_id":2}}`: "twice", `{"params":3}`: "params", `{"facts":{"choices":-1}}`: "choices",
+		`{"facts":{"input_tokens":-3}}`: "facts.input_tokens: -3, want a whole number from 0", `{"facts":{"minute_of_week":10080}}`: "from 0 to 10079",
+		`{"facts":{"qps":1}}`: `nearest: "key_qps_current" or "key_qps_limit"`} {
 		f.refused(400, "POST", "/admin/tenants/1/rules/dry-run", body, says)
 	}
 }

@@ -3,8 +3,11 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,18 +56,22 @@ func KindName(kind uint8) string {
 	return fmt.Sprintf("kind %d", kind)
 }
 
-// ParseFacts reads facts from JSON whose members are the ABI's field names; absent ones are 0. The tier is a name
-// of tiers, an index, or "" for none; attributes are keyed by their names, labels by the names given; "label:tier" is the label of that name.
+// ParseFacts reads facts from JSON whose members are the ABI's field names; absent ones are 0, and others are held to what a
+// request can have. The tier is a name of tiers, an index, or "" for none; attributes are keyed by their names, labels by the
+// names given; "label:tier" is the label of that name.
 func ParseFacts(raw []byte, tiers, labels []string) (*Facts, error) {
 	var members map[string]json.RawMessage
 	if err := strict(raw, &members); err != nil {
+		if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+			err = fmt.Errorf("want a JSON object, got %s", wrong.Value)
+		}
 		return nil, llm.Invalid("facts", "facts: %v", err)
 	}
 	f := &Facts{Choices: 1}
 	fields := f.fields()
-	for name, value := range members {
-		if err := f.parse(fields, name, value, tiers, labels); err != nil {
-			return nil, llm.Invalid("facts", "facts.%s: %v", name, err)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if err := f.parse(fields, name, members[name], tiers, labels); err != nil {
+			return nil, llm.Invalid("facts", "facts.%.64s: %v", name, err)
 		}
 	}
 	return f, nil
@@ -102,32 +109,102 @@ func (f *Facts) parse(fields map[string]any, name string, value json.RawMessage,
 	case "attributes":
 		return f.parseAttributes(value, labels)
 	}
-	to, known := fields[name]
-	if !known {
-		names := []string{"endpoint", "tier", "attributes"}
-		for n := range fields {
-			names = append(names, n)
-		}
-		return fmt.Errorf("unknown field%s", nearest(name, names))
+	if to, known := fields[name]; known {
+		return parseWhole(name, value, to)
 	}
-	return json.Unmarshal(value, to)
+	names := slices.Sorted(maps.Keys(fields))
+	names = append(names, "endpoint", "tier", "attributes")
+	return fmt.Errorf("unknown field%s", nearestFact(name, names))
+}
+
+// nearestFact is nearest that knows a part of a name, too: "qps".
+func nearestFact(name string, names []string) string {
+	if near := nearest(name, names); near != "" {
+		return near
+	}
+	var parts []string
+	for _, n := range names {
+		if len(name) > 2 && strings.Contains("_"+n+"_", "_"+name+"_") {
+			parts = append(parts, strconv.Quote(n))
+		}
+	}
+	if len(parts) > 0 {
+		return fmt.Sprintf(" (nearest: %s)", strings.Join(parts, " or "))
+	}
+	return "; known are " + strings.Join(names, ", ")
+}
+
+// lastMS is the end of the year 9999 in unix milliseconds.
+const lastMS = 253_402_300_799_999
+
+// rangeOf is what a number of the facts can be.
+func rangeOf(name string, to any) (least int64, most uint64) {
+	switch name {
+	case "now_ms":
+		return 0, lastMS
+	case "balance_available_micro":
+		return math.MinInt64, math.MaxInt64
+	case "minute_of_week":
+		return 0, 7*24*60 - 1
+	case "day_of_month":
+		return 1, 31
+	case "days_in_month":
+		return 28, 31
+	}
+	switch to.(type) {
+	case *uint64:
+		return 0, math.MaxUint64
+	case *uint32:
+		return 0, math.MaxUint32
+	}
+	return 0, math.MaxInt64 // modules see at most 4294967295 of those that are 32 bits wide to them, as in traffic
+}
+
+// parseWhole reads a whole number within its range.
+func parseWhole(name string, value json.RawMessage, to any) error {
+	least, most := rangeOf(name, to)
+	n, err := strconv.ParseUint(string(value), 10, 64)
+	inside := err == nil && n <= most && (least <= 0 || n >= uint64(least))
+	if s, err := strconv.ParseInt(string(value), 10, 64); err == nil && s < 0 {
+		n, inside = uint64(s), s >= least
+	}
+	if !inside {
+		return fmt.Errorf("%.40s, want a whole number from %d to %d", value, least, most)
+	}
+	switch to := to.(type) {
+	case *uint16:
+		*to = uint16(n)
+	case *uint32:
+		*to = uint32(n)
+	case *uint64:
+		*to = n
+	case *int64:
+		*to = int64(n)
+	case *llm.Tokens:
+		*to = llm.Tokens(n)
+	case *llm.Micro:
+		*to = llm.Micro(n)
+	}
+	return nil
 }
 
 func (f *Facts) parseAttributes(value json.RawMessage, labels []string) error {
-	var attrs map[string]string
+	var attrs map[string]json.RawMessage
 	if err := json.Unmarshal(value, &attrs); err != nil {
-		return err
+		return fmt.Errorf("%.40s, want an object of texts", value)
 	}
 	names := attributeKeys(labels)
-	for name, v := range attrs {
+	for _, name := range slices.Sorted(maps.Keys(attrs)) {
 		i := slices.Index(names, name)
 		if label, plain := strings.CutPrefix(name, labelPrefix); i < 0 && plain && slices.Contains(labels, label) {
 			i = AttrLabel0 + slices.Index(labels, label)
 		}
 		if i < 0 || i >= NAttr {
-			return fmt.Errorf("unknown attribute %q%s", name, nearest(name, names))
+			return fmt.Errorf("unknown attribute %.64q%s", name, nearest(name, names))
 		}
-		f.Attr[i] = v
+		if json.Unmarshal(attrs[name], &f.Attr[i]) != nil {
+			return fmt.Errorf("%q: %.40s, want a text", name, attrs[name])
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 
@@ -34,14 +35,40 @@ func TestParseFacts(t *testing.T) {
 		{`{"tier":2}`, "facts.tier: 2, want 0 to 1"},
 		{`{"endpoint":[]}`, "want a name or a number"},
 		{`{"attributes":{"modle":"x"}}`, `unknown attribute "modle" (nearest: "model")`},
-		{`{"input_tokens":"7"}`, "facts.input_tokens"},
-		{`{"day_of_month":70000}`, "facts.day_of_month"},
+		{`{"qps":1}`, `facts.qps: unknown field (nearest: "key_qps_current" or "key_qps_limit")`},
+		{`{"colour":1}`, "facts.colour: unknown field; known are balance_available_micro, body_bytes, "},
+		{`{"input_tokens":"7"}`, `facts.input_tokens: "7", want a whole number from 0 to 9223372036854775807`},
+		{`{"input_tokens":-5}`, "facts.input_tokens: -5, want a whole number from 0 to 9223372036854775807"},
+		{`{"output_tokens_max":9223372036854775808}`, "facts.output_tokens_max: 9223372036854775808, want"},
+		{`{"choices":4294967296}`, "facts.choices: 4294967296, want a whole number from 0 to 4294967295"},
+		{`{"choices":1.5}`, "facts.choices: 1.5, want a whole number"},
+		{`{"key_id":-1}`, "facts.key_id: -1, want a whole number from 0 to 18446744073709551615"},
+		{`{"key_tpm_limit":null}`, "facts.key_tpm_limit: null, want a whole number"},
+		{`{"estimated_cost_micro":-1}`, "facts.estimated_cost_micro: -1, want"},
+		{`{"now_ms":253402300800000}`, "facts.now_ms: 253402300800000, want a whole number from 0 to 253402300799999"},
+		{`{"minute_of_week":10080}`, "facts.minute_of_week: 10080, want a whole number from 0 to 10079"},
+		{`{"day_of_month":70000}`, "facts.day_of_month: 70000, want a whole number from 1 to 31"},
+		{`{"day_of_month":0}`, "facts.day_of_month: 0, want"},
+		{`{"days_in_month":27}`, "facts.days_in_month: 27, want a whole number from 28 to 31"},
+		{`{"balance_available_micro":-9223372036854775809}`, "facts.balance_available_micro"},
+		{`{"attributes":{"model":5}}`, `facts.attributes: "model": 5, want a text`},
+		{`{"attributes":[]}`, "facts.attributes: [], want an object of texts"},
 		{`{} {}`, "something follows"},
-		{`[]`, "facts: "},
+		{`[]`, "facts: want a JSON object, got array"},
 	} {
 		if _, err := ParseFacts([]byte(c.raw), tiers, labels); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.raw, err, c.want)
 		}
+	}
+}
+
+// The ends of the ranges are inside them.
+func TestParseFactsAtTheEnds(t *testing.T) {
+	got, err := ParseFacts([]byte(`{"now_ms":253402300799999,"minute_of_week":10079,"day_of_month":31,"days_in_month":28,"input_tokens":9223372036854775807,
+		"key_id":18446744073709551615,"choices":4294967295,"balance_available_micro":-9223372036854775808,"estimated_cost_micro":9223372036854775807}`), nil, nil)
+	if err != nil || got.MinuteOfWeek != 10079 || got.DayOfMonth != 31 || got.DaysInMonth != 28 || got.Input != math.MaxInt64 || got.Key != math.MaxUint64 ||
+		got.Choices != math.MaxUint32 || got.BalanceAvailable != math.MinInt64 || got.EstimatedCost != math.MaxInt64 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

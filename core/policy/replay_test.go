@@ -51,7 +51,7 @@ func TestFactsSurviveJSON(t *testing.T) {
 	full := sampleFacts()
 	*full = Facts{NowMS: 1, Entropy: 1<<64 - 1, Flags: 3, Endpoint: llm.Messages, Input: 4, OutputMax: 5, Choices: 6, BodyBytes: 7, Key: 8, User: 9,
 		Org: 10, QPSLimit: 11, QPSCurrent: 12, TPMLimit: 13, TPMCurrent: 14, ConcurrencyLimit: 15, ConcurrencyCurrent: 16, QuotaLimit: 17,
-		QuotaUsed: 18, BalanceAvailable: -19, EstimatedCost: 1<<63 - 1, MinuteOfWeek: 21, DayOfMonth: 22, DaysInMonth: 23, Tier: 1}
+		QuotaUsed: 18, BalanceAvailable: -19, EstimatedCost: 1<<63 - 1, MinuteOfWeek: 21, DayOfMonth: 22, DaysInMonth: 30, Tier: 1}
 	for i := range AttrLabel0 + 2 {
 		full.Attr[i] = strings.Repeat("é\"\\\n<", i+1)
 	}
