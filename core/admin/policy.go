@@ -279,8 +279,12 @@ func (a *API) uploadPolicy(c *call) (answer, error) {
 	if q.err != nil {
 		return answer{}, q.err
 	}
-	if ans, known, err := a.uploaded(name, contentHash(c.body), profile); known {
+	hash := contentHash(c.body)
+	if ans, known, err := a.uploaded(name, hash, profile); known {
 		return ans, err
+	}
+	if err := a.reserved(name, hash); err != nil {
+		return answer{}, err
 	}
 	v, err := a.verify(c.Context(), name, c.body, profile)
 	if err != nil {
@@ -302,10 +306,22 @@ func (a *API) uploaded(name, hash, profile string) (answer, bool, error) {
 	switch {
 	case err != nil:
 		return answer{}, false, nil
-	case v.Profile != profile:
+	case v.Profile != profile && v.Profile != policy.ProfileLarge: // the larger one allows what the other does
 		return answer{}, true, llm.Errorf(llm.KindConflict, "policy %q has these bytes already, with profile %s; upload them under another name for profile %s", name, v.Profile, profile)
 	}
 	return ok(append(object{{"name", name}}, r.bound[policy.Operator].viewsOf(name, v)[0]...)), true, nil
+}
+
+// reserved keeps the names of the modules that come with the gateway for their bytes, or activating one could run another.
+// What was stored before the name was shipped stays.
+func (a *API) reserved(name, hash string) error {
+	if a.Shipped == nil {
+		return nil
+	}
+	if wasm, shipped := a.Shipped(name); !shipped || contentHash(wasm) == hash {
+		return nil
+	}
+	return llm.Errorf(llm.KindConflict, "the name %q is of a module that comes with the gateway, and these are other bytes; use another name, such as \"my-%s\"", name, name)
 }
 
 // verify lets the host check and compile; the module waits there, inactive.

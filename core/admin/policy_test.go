@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-gateway/weir/core/admin"
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/policies"
 )
@@ -23,6 +25,9 @@ func TestSameBytesAgain(t *testing.T) {
 	f.ok("POST", "/admin/policies?name=one", wasm).has(t, "name", "one", "profile", "small")
 	f.refused(409, "POST", "/admin/policies?name=one&profile=large", wasm, "with profile small; upload them under another name for profile large")
 	f.ok("POST", "/admin/policies?name=two&profile=large", wasm).has(t, "name", "two", "profile", "large")
+	if again := f.ok("POST", "/admin/policies?name=two&profile=small", wasm); again.status != 200 || again.at("profile") != "large" {
+		t.Errorf("a module of the larger profile again: %d %s", again.status, again.raw)
+	}
 	f.ok("POST", "/admin/policies/two/activate", nil)
 	f.ok("POST", "/admin/policies/one/activate", nil).has(t, "module", "one")
 }
@@ -34,6 +39,22 @@ func module(t *testing.T, name string) []byte {
 		t.Fatalf("%s is not shipped", name)
 	}
 	return bytes.Clone(wasm)
+}
+
+// The name of a module that comes with the gateway is for its bytes.
+func TestShippedNamesAreReserved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.refused(409, "POST", "/admin/policies?name=default", module(t, "burst"), `"default"`, "comes with the gateway", `"my-default"`)
+	f.ok("POST", "/admin/policies/default/activate", nil).has(t, "hash", fmt.Sprintf("%x", sha256.Sum256(module(t, "default"))))
+	f.ok("POST", "/admin/policies?name=default", module(t, "default"))
+	s := admin.Seed{Policies: []admin.SeedPolicy{{Name: "rules", Wasm: module(t, "burst"), Active: true}}}
+	if err := f.api.Seed(t.Context(), s, true); err == nil || !strings.Contains(err.Error(), "comes with the gateway") {
+		t.Errorf("a file of a shipped name: %v", err)
+	}
+	f.ok("GET", "/admin/policies", nil).has(t, "data.0.name", "default", "data.0.versions", 1, "data.1", nil)
+	s.Policies[0].Wasm = module(t, "rules")
+	f.must(f.api.Seed(t.Context(), s, true))
 }
 
 // variant is a module with other bytes and the same behaviour: one more custom section.

@@ -176,6 +176,9 @@ func (g *seeding) seedPolicy(ctx context.Context, p SeedPolicy) error {
 	hash := contentHash(wasm)
 	stored, _ := g.rules.policy(p.Name)
 	if _, err := stored.find(hash); err != nil {
+		if err := g.a.reserved(p.Name, hash); err != nil {
+			return err
+		}
 		v, err := g.a.verify(ctx, p.Name, wasm, cmp.Or(p.Profile, "small"))
 		if err != nil {
 			return err
