@@ -25,6 +25,7 @@ type process struct {
 	env    map[string]string
 	cmd    *exec.Cmd
 	stderr *console
+	up     *runningSim
 }
 
 // log is what the process has written to stderr.
@@ -40,7 +41,7 @@ func serve(t *testing.T, more string) *process {
 	s := (&console{}).app(nil).startSim(sim.Options{}, up)
 	t.Cleanup(func() { _ = s.stop() })
 	base, admin, dir := free(t), free(t), t.TempDir()
-	p := &process{t: t, file: filepath.Join(dir, "weir.yaml"), env: map[string]string{
+	p := &process{t: t, up: s, file: filepath.Join(dir, "weir.yaml"), env: map[string]string{
 		"WEIR_URL": "http://" + base, "WEIR_ADMIN_URL": "http://" + admin, "WEIR_ADMIN_TOKEN": testToken, "DATA": filepath.Join(dir, "data")}}
 	write(t, p.file, fmt.Sprintf(`
 listen: {address: %q}
@@ -75,6 +76,13 @@ func free(t *testing.T) string {
 
 func (p *process) start() {
 	p.t.Helper()
+	p.launch()
+	p.ready()
+}
+
+// launch starts the process and does not wait until it is ready.
+func (p *process) launch() {
+	p.t.Helper()
 	p.cmd = exec.Command(os.Args[0], "serve", "-c", p.file)
 	p.cmd.Env = append(os.Environ(), asMain+"=1")
 	for name, value := range p.env {
@@ -85,14 +93,18 @@ func (p *process) start() {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	for range 1200 {
+}
+
+func (p *process) ready() {
+	p.t.Helper()
+	for range 6000 {
 		if resp, err := http.Get(p.env["WEIR_URL"] + "/readyz"); err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return
 			}
 		}
-		time.Sleep(25 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 	}
 	p.kill()
 	p.t.Fatalf("the gateway is not ready after 30 s: %s", p.log())
