@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -40,6 +39,10 @@ func (a *app) remoteFlags(c *cobra.Command) *remote {
 }
 
 func (r *remote) resolve() error {
+	from := "--admin"
+	if _, ok := r.app.env("WEIR_ADMIN_URL"); ok && r.url == "" {
+		from = "WEIR_ADMIN_URL"
+	}
 	for _, v := range []struct {
 		to       *string
 		name, or string
@@ -55,7 +58,7 @@ func (r *remote) resolve() error {
 	if r.token == "" {
 		return usageError("no admin token: give --admin-token or set WEIR_ADMIN_TOKEN")
 	}
-	return nil
+	return checkURL(from, r.url)
 }
 
 // do makes one call and returns the answer's body. An error object becomes its message.
@@ -101,6 +104,14 @@ func (r *remote) send(ctx context.Context, method, path string, body []byte, con
 	return nil, err
 }
 
+// refusal is an error of the admin API.
+type refusal struct {
+	status         int
+	message, param string // param: the field that it is about, if any
+}
+
+func (e *refusal) Error() string { return e.message }
+
 func apiError(status int, answer []byte) error {
 	var e struct {
 		Error struct{ Message, Param string }
@@ -108,7 +119,7 @@ func apiError(status int, answer []byte) error {
 	if json.Unmarshal(answer, &e) != nil || e.Error.Message == "" {
 		return fmt.Errorf("the gateway answered %d: %.200s", status, answer)
 	}
-	return errors.New(e.Error.Message)
+	return &refusal{status, e.Error.Message, e.Error.Param}
 }
 
 // call sends a JSON object (nil: no body) and prints the answer.

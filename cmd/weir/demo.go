@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
@@ -55,6 +55,11 @@ func (a *app) runDemo(ctx context.Context, f demoFlags) error {
 	if _, err := demoConfig(early, "127.0.0.1:1"); err != nil {
 		return err // before anything is started
 	}
+	if f.key != "" {
+		if _, err := auth.NewDirectory(make([]byte, 32), a.clock).Adopt(f.key); err != nil {
+			return usageError("demo: --key: %v", err)
+		}
+	}
 	if f.data == "" {
 		dir, err := os.MkdirTemp("", "weir-demo-")
 		if err != nil {
@@ -63,9 +68,9 @@ func (a *app) runDemo(ctx context.Context, f demoFlags) error {
 		defer func() { _ = os.RemoveAll(dir) }()
 		f.data = dir
 	}
-	up, err := net.Listen("tcp", f.upstream)
+	up, err := listenOn("--upstream", f.upstream)
 	if err != nil {
-		return fmt.Errorf("--upstream: %w (choose another address, such as --upstream 127.0.0.1:0)", err)
+		return err
 	}
 	s := a.startSim(sim.Options{}, up)
 	err = a.serveDemo(ctx, f, up.Addr().String())

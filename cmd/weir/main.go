@@ -80,9 +80,6 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
-	if strings.HasPrefix(err.Error(), "unknown command") {
-		return exitUsage
-	}
 	return exitFail
 }
 
@@ -104,15 +101,9 @@ func goFlags(args []string) []string {
 }
 
 func (a *app) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "weir",
-		Short:         "An LLM gateway whose limits are programmable",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError("%s: %v; see `%s --help`", c.CommandPath(), err, c.CommandPath())
-	})
+	root := group("weir", "An LLM gateway whose limits are programmable")
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.demo(), a.serve(), a.attack(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.backup(), a.restore(), a.policyCommand(), a.tenantCommand())
 	root.AddCommand(a.objectCommands()...)
 	return root
@@ -124,14 +115,7 @@ func group(use, short string) *cobra.Command {
 		if len(args) == 0 {
 			return c.Help()
 		}
-		var names []string
-		for _, child := range c.Commands() {
-			names = append(names, child.Name())
-		}
-		if near := llm.Nearest(args[0], names); near != "" {
-			return usageError("unknown command %q for %q; did you mean %q?", args[0], c.CommandPath(), near)
-		}
-		return usageError("unknown command %q for %q; it has %s", args[0], c.CommandPath(), strings.Join(names, ", "))
+		return unknownChild(c, args[0])
 	}}
 }
 

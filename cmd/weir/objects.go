@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"maps"
+	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +36,8 @@ type object struct {
 	name, path string
 	fields     []field
 	columns    []string
-	put        bool // created and changed by PUT under its name
+	put        bool              // created and changed by PUT under its name
+	stays      map[string]string // flags of create that update refuses, and why
 }
 
 var rateFields = []field{
@@ -56,10 +59,11 @@ var keyLimitFields = []field{
 var objects = []object{
 	{name: "org", path: "/admin/orgs", columns: []string{"id", "name", "qpsLimit", "tpmLimit"},
 		fields: append([]field{{"name", "name", text, "name"}}, rateFields...)},
-	{name: "user", path: "/admin/users", columns: []string{"id", "orgId", "name", "balanceCny"},
+	{name: "user", path: "/admin/users", stays: map[string]string{"org-id": "a user stays in its org",
+		"balance": "money moves with `weir user balance ID --delta AMOUNT` (or --set AMOUNT)"}, columns: []string{"id", "orgId", "name", "balanceCny"},
 		fields: append([]field{{"org-id", "orgId", integer, "the org it belongs to"}, {"name", "name", text, "name"},
 			{"balance", "balance", money, "prepaid balance (null: unmetered)"}}, rateFields...)},
-	{name: "key", path: "/admin/keys", columns: []string{"id", "userId", "name", "preview", "qpsLimit", "tpmLimit", "tier"},
+	{name: "key", path: "/admin/keys", stays: map[string]string{"user-id": "a key stays with its user"}, columns: []string{"id", "userId", "name", "preview", "qpsLimit", "tpmLimit", "tier"},
 		fields: append([]field{{"user-id", "userId", integer, "the user it belongs to"}, {"name", "name", text, "name"},
 			{"tier", "tier", text, "tier"}, {"models", "models", list, "models it may use (none: all)"},
 			{"scopes", "scopes", list, "what it may do beside calling models: tenant"},
@@ -129,8 +133,14 @@ func (o object) create(r *remote) *cobra.Command {
 }
 
 func (o object) update(r *remote) *cobra.Command {
-	return bodyCommand(r, "update ID", "Change what the flags name", exactly("ID"), o.fields, "PATCH",
+	fields := slices.DeleteFunc(slices.Clone(o.fields), func(f field) bool { return o.stays[f.flag] != "" })
+	c := bodyCommand(r, "update ID", "Change what the flags name", exactly("ID"), fields, "PATCH",
 		func(args []string) string { return o.path + "/" + url.PathEscape(args[0]) })
+	for flag, why := range o.stays {
+		c.Flags().Var(fixed(why), flag, "")
+		c.Flags().Lookup(flag).Hidden = true
+	}
+	return needsOne(c, fields)
 }
 
 func (o object) set(r *remote) *cobra.Command {
@@ -139,14 +149,46 @@ func (o object) set(r *remote) *cobra.Command {
 }
 
 func keyLimits(r *remote) *cobra.Command {
-	return bodyCommand(r, "limits ID", "Change limits; they hold from the next request", exactly("ID"), keyLimitFields, "POST",
-		func(args []string) string { return "/admin/keys/" + url.PathEscape(args[0]) + "/limits" })
+	return needsOne(bodyCommand(r, "limits ID", "Change limits; they hold from the next request", exactly("ID"), keyLimitFields, "POST",
+		func(args []string) string { return "/admin/keys/" + url.PathEscape(args[0]) + "/limits" }), keyLimitFields)
 }
 
 func userBalance(r *remote) *cobra.Command {
-	fields := []field{{"delta", "delta", money, "add this much (negative: take)"}, {"set", "set", money, "make it this much"}}
-	return bodyCommand(r, "balance ID", "Top up or set the balance", exactly("ID"), fields, "POST",
+	fields := []field{{"delta", "delta", money, "add this much (negative: take)"}, {"set", "set", money, "make it this much (null: unmetered)"}}
+	c := bodyCommand(r, "balance ID", "Top up or set the balance", exactly("ID"), fields, "POST",
 		func(args []string) string { return "/admin/users/" + url.PathEscape(args[0]) + "/balance" })
+	sure := c.Flags().Bool("yes", false, "even if --delta takes the balance below zero")
+	send := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		delta, _ := c.Flags().GetString("delta")
+		if taken, err := llm.ParseMicro(delta); err == nil && taken < 0 && !*sure {
+			if err := r.leaves(c.Context(), args[0], taken); err != nil {
+				return err
+			}
+		}
+		return send(c, args)
+	}
+	return needsOne(c, fields)
+}
+
+// leaves is an error when a user's balance is less than what is taken from it.
+func (r *remote) leaves(ctx context.Context, id string, delta llm.Micro) error {
+	answer, err := r.do(ctx, "GET", "/admin/users/"+url.PathEscape(id), nil, "")
+	if err != nil {
+		return err
+	}
+	var user map[string]json.RawMessage
+	if err := json.Unmarshal(answer, &user); err != nil {
+		return fmt.Errorf("the gateway answered %.80q: %w", answer, err)
+	}
+	var balance *llm.Micro // null: unmetered, which the change itself refuses
+	if err := json.Unmarshal(user[moneyName("balanceMicro", r.currency)], &balance); err != nil || balance == nil {
+		return nil
+	}
+	if after := llm.AddMicro(*balance, delta); after < 0 {
+		return usageError("user %s has %s, and would have %s; give --yes if that is meant", id, *balance, after)
+	}
+	return nil
 }
 
 func keyUsage(r *remote) *cobra.Command {
@@ -178,52 +220,59 @@ func bodyCommand(r *remote, use, short string, args cobra.PositionalArgs, fields
 		if err != nil {
 			return err
 		}
-		return r.call(c.Context(), method, path(args), body)
+		return byFlag(r.call(c.Context(), method, path(args), body), fields, r.currency)
 	}
 	return c
 }
 
 func bodyOf(flags *pflag.FlagSet, fields []field, currency string) (map[string]any, error) {
+	if currency == "" {
+		return nil, usageError("--currency: expected the three letters of the gateway's currency, such as cny")
+	}
 	body := map[string]any{}
 	for _, f := range fields {
 		if !flags.Changed(f.flag) {
 			continue
 		}
-		name, value, err := f.member(flags, currency)
+		value, err := f.value(flags)
 		if err != nil {
 			return nil, err
 		}
-		body[name] = value
+		body[f.member(currency)] = value
 	}
 	return body, nil
 }
 
-func (f field) member(flags *pflag.FlagSet, currency string) (name string, value any, err error) {
+// member is the field's name in the API.
+func (f field) member(currency string) string {
+	if f.kind == money {
+		return moneyName(f.api, currency)
+	}
+	return f.api
+}
+
+func (f field) value(flags *pflag.FlagSet) (any, error) {
 	switch f.kind {
 	case integer:
-		value, err = flags.GetInt64(f.flag)
+		return flags.GetInt64(f.flag)
 	case yes:
-		value, err = flags.GetBool(f.flag)
+		return flags.GetBool(f.flag)
 	case list:
-		value, err = flags.GetStringSlice(f.flag)
+		return flags.GetStringSlice(f.flag)
 	case pairs:
-		var m map[string]string
-		m, err = flags.GetStringToString(f.flag)
-		value = maps.Clone(m)
-	case money:
-		var s string
-		s, err = flags.GetString(f.flag)
-		if s == "null" {
-			return moneyName(f.api, currency), nil, err
-		}
-		if _, perr := llm.ParseMicro(s); perr != nil {
-			return "", nil, usageError("--%s: %v", f.flag, perr)
-		}
-		return moneyName(f.api, currency), json.Number(s), err
-	default:
-		value, err = flags.GetString(f.flag)
+		return flags.GetStringToString(f.flag)
 	}
-	return f.api, value, err
+	s, err := flags.GetString(f.flag)
+	if f.kind != money || err != nil {
+		return s, err
+	}
+	if s == "null" {
+		return nil, nil
+	}
+	if _, err := llm.ParseMicro(s); err != nil {
+		return nil, usageError("--%s: %v", f.flag, err)
+	}
+	return json.Number(s), nil
 }
 
 // moneyName puts the currency into a member's name: balance -> balanceCny, input*Per1M -> inputCnyPer1M.
@@ -242,7 +291,8 @@ func (a *app) limits() *cobra.Command {
 	r := a.remoteFlags(c)
 	c.AddCommand(&cobra.Command{Use: "get", Short: "Show them and what they count now", Args: exactly(), RunE: func(c *cobra.Command, _ []string) error {
 		return r.call(c.Context(), "GET", path, nil)
-	}}, bodyCommand(r, "set", "Change what the flags name; it holds from the next request", exactly(), limitFields, "PUT", func([]string) string { return path }))
+	}}, needsOne(bodyCommand(r, "set", "Change what the flags name; it holds from the next request", exactly(), limitFields, "PUT",
+		func([]string) string { return path }), limitFields))
 	return c
 }
 

@@ -232,6 +232,9 @@ func (a *app) policyStage(step string) *cobra.Command {
 			return err
 		}
 		if step == "canary" {
+			if !c.Flags().Changed("percent") {
+				return usageError("%s needs --percent N, 1 to 100 of a hundred keys", c.CommandPath())
+			}
 			if percent < 1 || percent > 100 {
 				return usageError("%s: --percent: want 1 to 100 of a hundred keys, got %d", c.CommandPath(), percent)
 			}

@@ -129,9 +129,10 @@ func TestPolicyRemoteRefuses(t *testing.T) {
 		code       int
 		args, want string
 	}{
-		{exitUsage, "canary mine", "--percent: want 1 to 100 of a hundred keys, got 0"},
+		{exitUsage, "canary mine", "needs --percent N, 1 to 100 of a hundred keys"},
+		{exitUsage, "canary mine --percent 0", "--percent: want 1 to 100 of a hundred keys, got 0"},
 		{exitUsage, "canary mine --percent 101", "got 101"},
-		{exitUsage, "canary mine --percent x", "invalid argument"},
+		{exitUsage, "canary mine --percent x", `--percent: expected a whole number, got "x"`},
 		{exitUsage, "shadow", "takes NAME, got 0"},
 		{exitUsage, "activate mine --on-error dney", `did you mean "deny"?`},
 		{exitUsage, "activate mine --org x", `--org: want the id of an org, a whole number from 1, got "x"`},

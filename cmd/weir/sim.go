@@ -21,7 +21,7 @@ func (a *app) upstreamSim() *cobra.Command {
 			if err != nil {
 				return usageError("--default: %v", err)
 			}
-			ln, err := net.Listen("tcp", listen)
+			ln, err := listenOn("--listen", listen)
 			if err != nil {
 				return err
 			}
@@ -32,6 +32,18 @@ func (a *app) upstreamSim() *cobra.Command {
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:3009", "address")
 	c.Flags().StringVar(&behaviour, "default", "", "behaviour of every request that asks for none, such as latency=50ms")
 	return c
+}
+
+// listenOn listens on the address that a flag gives.
+func listenOn(flag, address string) (net.Listener, error) {
+	if _, err := net.ResolveTCPAddr("tcp", address); err != nil {
+		return nil, usageError("%s: expected host:port, such as 127.0.0.1:3009, got %q", flag, address)
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		err = fmt.Errorf("%s: %w (choose another address, such as %s 127.0.0.1:0)", flag, err, flag)
+	}
+	return ln, err
 }
 
 // runningSim is a simulation with its serving goroutine.
