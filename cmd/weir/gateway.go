@@ -84,7 +84,7 @@ func (g *gateway) build(ctx context.Context, random io.Reader) error {
 		return fmt.Errorf("restoring the data folder: %w", err)
 	}
 	if err := g.api.Seed(ctx, seed, false); err != nil {
-		return fmt.Errorf("applying the configuration: %w", err)
+		return placed(g.cfg, seed, err)
 	}
 	return g.listen()
 }
@@ -148,7 +148,7 @@ func (g *gateway) decisionLog() (func([]byte) error, error) {
 	}
 	f, err := policy.OpenLogFile(o.Path, int64(o.MaxMB)<<20)
 	if err != nil {
-		return nil, fmt.Errorf("policies.decision_log.path: %w", err)
+		return nil, g.cfg.At("policies.decision_log.path", err)
 	}
 	g.onClose(f.Close)
 	return f.Append, nil
@@ -277,9 +277,12 @@ func (g *gateway) applier(life context.Context) func(context.Context) error {
 // reload applies a changed configuration: settings, policies, and objects the store lacks; with overwrite also those
 // that the API changed. What cannot change in a running process is named in the log. On error nothing changes.
 func (g *gateway) reload(ctx context.Context, cfg *config.Config, overwrite bool) error {
-	if !slices.Equal(cfg.TierNames(), g.cfg.TierNames()) || !slices.Equal(cfg.Policies.Labels, g.cfg.Policies.Labels) {
-		// Policies know both by index, and requests in flight hold such indices.
-		return errors.New("the names of tiers and policies.labels change only with a restart; limits of a tier change at once")
+	// Policies know tiers and labels by index, and requests in flight hold such indices.
+	if now, was := cfg.TierNames(), g.cfg.TierNames(); !slices.Equal(now, was) {
+		return cfg.At("tiers", fmt.Errorf("the names of tiers change only with a restart, from %s to %s; limits of a tier change at once", listed(was), listed(now)))
+	}
+	if !slices.Equal(cfg.Policies.Labels, g.cfg.Policies.Labels) {
+		return cfg.At("policies.labels", fmt.Errorf("labels change only with a restart, from %s to %s", listed(g.cfg.LabelNames()), listed(cfg.LabelNames())))
 	}
 	seed, err := seedOf(cfg)
 	if err != nil {
@@ -290,7 +293,7 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config, overwrite bool
 	if err := g.api.Seed(ctx, seed, overwrite); err != nil {
 		g.api.SetTiers(g.cfg.TierLimits())
 		g.api.SetEnvelopes(g.cfg.PolicyEnvelopes())
-		return err
+		return placed(cfg, seed, err)
 	}
 	settings := cfg.Settings()
 	settings.Global = g.proxy.Snapshot().Global // Seed has decided between the file and the API
@@ -302,66 +305,4 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config, overwrite bool
 	}
 	g.cfg = cfg
 	return nil
-}
-
-// proveDecisionLog says what serve would, without leaving a file behind.
-func proveDecisionLog(cfg *config.Config) error {
-	if path := cfg.Policies.DecisionLog.Path; path != "" {
-		if err := policy.CheckLogFile(path); err != nil {
-			return fmt.Errorf("policies.decision_log.path: %w", err)
-		}
-	}
-	return nil
-}
-
-// proveModule verifies the module that a configuration names, with its params, as serve will: in a child, and in a
-// folder that is thrown away.
-func (a *app) proveModule(ctx context.Context, cfg *config.Config) error {
-	seed, err := seedOf(cfg)
-	if err != nil || len(seed.Policies) == 0 {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "weir-check-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	host, err := policy.NewHost(policy.Options{CacheDir: dir, Tiers: cfg.TierNames(), Labels: cfg.LabelNames(), DefaultDims: cfg.DefaultKinds(), Log: slog.New(slog.DiscardHandler), Clock: a.clock})
-	if err != nil {
-		return err
-	}
-	defer host.Close()
-	p := seed.Policies[0]
-	if p.Wasm == nil {
-		p.Wasm, _ = policies.Shipped(p.Name)
-	}
-	m, err := host.Add(ctx, p.Name, p.Wasm, p.Profile)
-	if err == nil {
-		err = host.Activate(ctx, &policy.Binding{Module: m.Name, Hash: m.Hash, Params: p.Params, OnError: p.OnError}, cfg.PolicyEnvelope())
-	}
-	if err != nil {
-		return fmt.Errorf("policies.module %s: %w", cfg.Policies.Module, err)
-	}
-	return nil
-}
-
-// seedOf collects what the configuration wants to exist, and reads the module file it names.
-func seedOf(cfg *config.Config) (admin.Seed, error) {
-	seed := admin.Seed{Global: cfg.Settings().Global, Models: cfg.UpstreamModels(), Channels: cfg.Channels}
-	p := cfg.Policies
-	if p.Module == "" {
-		return seed, nil
-	}
-	sp := admin.SeedPolicy{Name: p.Module, Profile: p.Profile, Params: cfg.PolicyParams(), OnError: p.OnError, Active: true}
-	if strings.HasSuffix(p.Module, ".wasm") {
-		wasm, err := os.ReadFile(p.Module)
-		if err != nil {
-			return seed, fmt.Errorf("policies.module: %w", err)
-		}
-		sp.Name, sp.Wasm = strings.TrimSuffix(filepath.Base(p.Module), ".wasm"), wasm
-	} else if _, ok := policies.Shipped(p.Module); !ok {
-		return seed, fmt.Errorf("policies.module: %q is neither a .wasm file nor one of the shipped modules: %s", p.Module, strings.Join(policies.Names(), ", "))
-	}
-	seed.Policies = []admin.SeedPolicy{sp}
-	return seed, nil
 }

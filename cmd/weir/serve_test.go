@@ -78,7 +78,9 @@ func TestReloadOfTiers(t *testing.T) {
 		t.Errorf("usage-window shows the tier's limit as %v", limit)
 	}
 	write(t, p.file, strings.Replace(string(text), "name: free", "name: gratis", 1))
-	eventually(t, "the renamed tier is refused", func() bool { return strings.Contains(p.log(), "only with a restart") })
+	eventually(t, "the renamed tier is refused", func() bool {
+		return strings.Contains(p.log(), "weir.yaml:9:8: tiers: the names of tiers change only with a restart, from free to gratis")
+	})
 	if got := p.status(key, hello); got != http.StatusOK {
 		t.Errorf("after a refused file: %d", got)
 	}
@@ -233,6 +235,31 @@ func TestCheckIsAsStrictAsServe(t *testing.T) {
 	check("decision_log: {path: "+filepath.Join(dir, "no", "log")+"}", "policies.decision_log.path: "+filepath.Join(dir, "no", "log")+" cannot be written: there is no folder")
 	check("decision_log: {path: "+dir+"}", "is a directory")
 	check("decision_log: {path: log, max_mb: 0}", "max_mb")
+}
+
+// TestErrorsFoundLateSayWhere: what only the module itself can refuse is placed in the file like any other error, by
+// check and by serve in the same words.
+func TestErrorsFoundLateSayWhere(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "broken.wasm"), "not wasm")
+	for policies, want := range map[string]string{
+		"module: defalt":                                          `:5:11: policies.module: "defalt" is neither a .wasm file nor one of the shipped modules: `,
+		"module: " + dir + "/none.wasm":                           `:5:11: policies.module: open ` + dir + `/none.wasm: no such file`,
+		"module: " + dir + "/broken.wasm":                         `:5:11: policies.module: ` + dir + `/broken.wasm: policy module refused: not a WebAssembly module`,
+		"module: soft-quota\n  params: {spent_permile: 1}":        `policies.params.spent_permile: the module has no such param; did you mean "spent_permille"?`,
+		"module: rules\n  params: {rules: [{whn: {}, then: {}}]}": `:6:26: policies.params.rules[0].whn: the module has no such param; did you mean "when"?`,
+		"module: rules\n  params: {rules: 5}":                     `:6:19: policies.params.rules: got number, want array`,
+		"module: default\n  params:\n    zzzzzzzzzz: 1":           `:7:17: policies.params.zzzzzzzzzz: the module has no such param; it has `,
+	} {
+		file := filepath.Join(dir, "weir.yaml")
+		write(t, file, fmt.Sprintf("listen: {address: \"127.0.0.1:0\"}\nadmin: {address: \"127.0.0.1:0\", token: %s}\ndata: %q\npolicies:\n  %s\n", testToken, t.TempDir(), policies))
+		for _, args := range [][]string{{"config", "check", "-c", file}, {"serve", "-c", file}} {
+			_, stderr, code := weir(t, nil, args...)
+			if code != exitFail || !strings.HasPrefix(stderr, "weir: "+file+":") || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "jsonschema") {
+				t.Errorf("weir %s with %s: exit %d, %s; want %s", args[0], policies, code, stderr, want)
+			}
+		}
+	}
 }
 
 // TestReloadAndApply: what the admin API changed wins over a file that is read again, until config apply.

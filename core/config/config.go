@@ -33,6 +33,14 @@ type Config struct {
 	Policies Policies           `yaml:"policies"`
 	Tokens   tokens.Options     `yaml:"tokens"`
 	Log      Log                `yaml:"log"`
+
+	source source
+}
+
+// source is the file that a Config was read from; zero: none.
+type source struct {
+	name string
+	file *ast.File
 }
 
 // Listen is the client listener.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"reflect"
 	"regexp"
@@ -113,6 +114,27 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		} else if !regexp.MustCompile(`^weir\.yaml:\d+:\d+: `).MatchString(err.Error()) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q is not file:line:column and one line", err)
 		}
+	}
+}
+
+// TestAtPlacesWhatIsFoundLater: the setting itself, or the nearest block that the file has.
+func TestAtPlacesWhatIsFoundLater(t *testing.T) {
+	c, err := Parse("weir.yaml", []byte(valid+"policies:\n  params:\n    rules:\n      - {when: 1}\n"), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"policies.params.rules[0].when": "weir.yaml:5:16: policies.params.rules[0].when: no",
+		"policies.params.rules[0].then": "weir.yaml:5:9: policies.params.rules[0].then: no",
+		"policies.module":               "weir.yaml:3:3: policies.module: no",
+		"tiers":                         "weir.yaml:1:1: tiers: no",
+	} {
+		if got := c.At(path, errors.New("no")).Error(); got != want {
+			t.Errorf("%s is placed as %q, want %q", path, got, want)
+		}
+	}
+	if got := Default().At("tiers", errors.New("no")).Error(); got != "tiers: no" {
+		t.Errorf("without a file: %q", got)
 	}
 }
 

@@ -46,6 +46,7 @@ func Parse(name string, text []byte, env func(string) (string, bool)) (*Config, 
 		return nil, &Error{name, line(file.Docs[1]), 1, "a configuration is one document; remove what follows ---"}
 	}
 	c := Default()
+	c.source = source{name, file}
 	if len(file.Docs) == 1 && file.Docs[0].Body != nil {
 		x := &expander{file: name, env: env}
 		ast.Walk(x, file.Docs[0].Body)
@@ -136,11 +137,34 @@ func place(name string, file *ast.File, err error) error {
 			continue
 		}
 		if node, ferr := p.FilterFile(file); ferr == nil && node != nil {
-			pos := node.GetToken().Position
+			pos := begin(node).Position
 			return &Error{name, pos.Line, pos.Column, inv.Error()}
 		}
 	}
 	return &Error{name, 1, 1, inv.Error()}
+}
+
+// begin is where a reader sees a node begin; a block's own token is the colon of its first field.
+func begin(n ast.Node) *token.Token {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return n.Values[0].Key.GetToken()
+		}
+	case *ast.MappingValueNode:
+		return n.Key.GetToken()
+	}
+	return n.GetToken()
+}
+
+// At places an error that was found after Load at the setting it is about, such as policies.params.rules[0]: the error
+// names file, line and column of the setting, or of the nearest block that the file has.
+func (c *Config) At(path string, err error) error {
+	inv := &invalid{path: "$." + path, text: err.Error()}
+	if c.source.file == nil {
+		return inv
+	}
+	return place(c.source.name, c.source.file, inv)
 }
 
 func parent(path string) string {
