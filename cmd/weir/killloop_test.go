@@ -41,6 +41,9 @@ type storm struct {
 	url, key string
 	sent     atomic.Int64
 	arrived  atomic.Int64 // tokens of this life of the gateway
+	ended    atomic.Int64 // whole answers of it
+	last     int64        // with so many of those it is killed, before their reader does anything else; 0: never
+	kill     func()       // once
 	mu       sync.Mutex
 	seen     []seen
 }
@@ -53,9 +56,12 @@ var mixed = [...]struct{ sim, body string }{
 	{"out=300,batch=10,pace=1ms", `{"model":"gpt-4o-mini","stream":true,"stream_options":{"include_usage":true},"max_tokens":300,"messages":[{"role":"user","content":"some"}]}`},
 }
 
-// until runs the clients and calls kill when so many tokens have arrived; it returns when every client knows.
-func (s *storm) until(tokens int64, kill func()) {
+// until runs the clients and calls kill when so many tokens or whole answers have arrived, the latter unless it is 0. It
+// returns when every client knows.
+func (s *storm) until(tokens, answers int64, kill func()) {
 	s.arrived.Store(0)
+	s.ended.Store(0)
+	s.last, s.kill = answers, sync.OnceFunc(kill)
 	dead := make(chan struct{})
 	var clients sync.WaitGroup
 	for i := range mixed {
@@ -74,10 +80,10 @@ func (s *storm) until(tokens int64, kill func()) {
 			}
 		})
 	}
-	for s.arrived.Load() < tokens {
+	for s.arrived.Load() < tokens && (s.last == 0 || s.ended.Load() < s.last) {
 		time.Sleep(time.Millisecond)
 	}
-	kill()
+	s.kill()
 	close(dead)
 	clients.Wait()
 }
@@ -97,7 +103,11 @@ func (s *storm) ask(behaviour, body string) bool {
 	lines := bufio.NewReader(resp.Body)
 	for {
 		line, err := lines.ReadBytes('\n')
+		before := a.whole
 		s.arrived.Add(int64(a.take(bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data: "))))))
+		if a.whole && !before && s.ended.Add(1) == s.last {
+			s.kill()
+		}
 		if err != nil {
 			break
 		}
@@ -168,7 +178,7 @@ func TestC4KillLoop(t *testing.T) {
 	must(t, p.env, "user", "balance", "1", "--set", "1000000")
 	random := rand.New(rand.NewPCG(4, uint64(n)))
 	for i := range n {
-		s.until(1+random.Int64N(4_000), p.kill)
+		s.until(1+random.Int64N(4_000), random.Int64N(8), p.kill)
 		http.DefaultClient.CloseIdleConnections()
 		if i%5 == 0 { // once more, wherever the start is by then
 			p.launch()
