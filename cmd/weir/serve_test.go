@@ -200,6 +200,7 @@ func TestCommandsSayWhatTheyWant(t *testing.T) {
 		{[]string{"policy", "nonsense"}, exitUsage, "it has"},
 		{[]string{"user", "balance", "1", "--delta", "1e3"}, exitUsage, "12.5"},
 		{[]string{"demo", "--admin-token", "short"}, exitUsage, "at least 16"},
+		{[]string{"demo", "--admin-token", "changeme-changeme-1"}, exitUsage, "is a sample"},
 		{[]string{"demo", "--log-level", "loud"}, exitUsage, "debug, info, warn, error"},
 		{[]string{"attack", "--key", "k", "--base", "http://" + free(t), "--total", "2"}, exitFail, "no request was answered"},
 		{[]string{"upstream-sim", "--default", "latncy=1s"}, exitUsage, "latency"},

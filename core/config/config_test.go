@@ -14,7 +14,7 @@ import (
 )
 
 func env(name string) (string, bool) {
-	v, ok := map[string]string{"WEIR_ADMIN_TOKEN": "f00df00d-f00df00d", "OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-a",
+	v, ok := map[string]string{"WEIR_ADMIN_TOKEN": "f00df00d-5ca1ab1e", "OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-a",
 		"TRICK": "x\nlisten: {address: 0.0.0.0:1}"}[name]
 	return v, ok
 }
@@ -36,7 +36,7 @@ func TestExampleDocumentsEverySetting(t *testing.T) {
 			t.Errorf("examples/weir.yaml does not document %s", name)
 		}
 	}
-	if c.Channels[0].Credential != "sk-o" || c.Admin.Token != "f00df00d-f00df00d" {
+	if c.Channels[0].Credential != "sk-o" || c.Admin.Token != "f00df00d-5ca1ab1e" {
 		t.Errorf("environment variables were not expanded: %+v", c.Channels[0])
 	}
 }
@@ -78,6 +78,7 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{"admin: {token: short}\n", "at least 16"},
 		{"admin: {token: changeme-changeme}\n", "is a sample"},
 		{"admin: {token: aaaaaaaaaaaaaaaaaaaa}\n", "is a sample"},
+		{"admin: {token: changeme-changeme-1}\n", "is a sample"},
 		{valid + "currency: CNY\n", "weir.yaml:2:11: currency"},
 		{valid + "ledger:\n  durability: proces\n", `weir.yaml:3:15: ledger.durability: "proces" is not one of process, power; did you mean "process"?`},
 		{valid + "limits:\n  dimensions: [key, modl]\n", `weir.yaml:3:21: limits.dimensions[1]: "modl"`},

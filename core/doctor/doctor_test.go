@@ -42,7 +42,7 @@ func listener(t *testing.T) net.Listener {
 }
 
 func yaml(data, upstream string) string {
-	return fmt.Sprintf("admin: {token: f00df00d-f00df00d}\ndata: %q\nlisten: {connections: 10}\nchannels: [{name: c, provider: openai, base_url: \"http://%s\"}]\n", data, upstream)
+	return fmt.Sprintf("admin: {token: f00df00d-5ca1ab1e}\ndata: %q\nlisten: {connections: 10}\nchannels: [{name: c, provider: openai, base_url: \"http://%s\"}]\n", data, upstream)
 }
 
 func TestHealthyConfiguration(t *testing.T) {
