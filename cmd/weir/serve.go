@@ -35,9 +35,12 @@ func (a *app) serve() *cobra.Command {
 			}
 			g.start()
 			g.log.Info("serving", "clients", g.clients.Addr().String(), "admin", g.admins.Addr().String(), "data", cfg.Data)
-			watched, err := a.watch(c.Context(), g, path)
+			ctx, cancel := context.WithCancel(c.Context())
+			defer cancel()
+			watched, err := a.watch(ctx, g, path)
 			if err == nil {
-				err = g.wait(c.Context())
+				err = g.wait(ctx)
+				cancel()
 				<-watched
 			}
 			return a.drain(g, err)

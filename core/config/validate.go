@@ -38,6 +38,43 @@ func among(path, value string, choices ...string) error {
 	return wrong(path, "%s", text)
 }
 
+// choices is the closed set of values of the setting at path, or of the names in it where it is a block of names; nil:
+// any. Paths have * for names and [] for places in lists.
+func choices(path string) []string {
+	switch path {
+	case "log.level":
+		return []string{"debug", "info", "warn", "error"}
+	case "log.format":
+		return []string{"text", "json"}
+	case "ledger.durability":
+		return []string{string(ledger.Process), string(ledger.Power)}
+	case "limits.dimensions[]":
+		return []string{"global", "key", "model", "user", "org", "ip", "end_user", "key+model"}
+	case "limits.defaults":
+		return []string{"user", "org", "ip", "end_user", "key+model", "model+channel", "custom"}
+	case "limits.algorithms":
+		return kindNames()
+	case "limits.algorithms.*.qps", "limits.algorithms.*.tpm":
+		return []string{string(limit.Sliding), string(limit.Fixed), string(limit.TokenBucket)}
+	case "channels[].provider":
+		return []string{"openai", "anthropic"}
+	case "channels[].state":
+		return []string{"enabled", "disabled"}
+	case "policies.profile":
+		return []string{policy.ProfileSmall, policy.ProfileLarge}
+	case "policies.on_error":
+		return []string{string(policy.OnErrorDefault), string(policy.OnErrorLastGood), string(policy.OnErrorDeny)}
+	case "policies.labels[].source":
+		return []string{"key", "model", "header"}
+	case "tokens.encodings.*":
+		return []string{"cl100k", "o200k"}
+	}
+	return nil
+}
+
+// oneOf is among for a setting whose set depends on nothing.
+func oneOf(path, value string) error { return among(path, value, choices(path)...) }
+
 func within(path string, value, low, high int64) error {
 	if value < low || value > high {
 		return wrong(path, "%d is out of range; it takes %d to %d", value, low, high)
@@ -76,8 +113,8 @@ func (c *Config) validateListeners() error {
 	if !currencyCode.MatchString(c.Currency) {
 		return wrong("currency", "%q is not a currency code of three lower-case letters, such as cny", c.Currency)
 	}
-	return first(checkData(c.Data), checkToken(c.Admin.Token), among("log.level", c.Log.Level, "debug", "info", "warn", "error"),
-		among("log.format", c.Log.Format, "text", "json"))
+	return first(checkData(c.Data), checkToken(c.Admin.Token), oneOf("log.level", c.Log.Level),
+		oneOf("log.format", c.Log.Format))
 }
 
 // checkData refuses what cannot be a folder, before anything is opened.
@@ -112,10 +149,10 @@ func checkToken(token string) error {
 func (c *Config) validateSizes() error {
 	l := c.Listen
 	return first(
-		within("listen.body_bytes", int64(l.BodyBytes), 1<<10, 1<<30), within("listen.header_bytes", int64(l.HeaderBytes), 1<<10, 1<<20),
+		within("listen.body_bytes", int64(l.BodyBytes), 1<<10, 1<<30), within("listen.bodies_bytes", l.BodiesBytes, 1<<20, 1<<40), within("listen.header_bytes", int64(l.HeaderBytes), 1<<10, 1<<20),
 		within("listen.connections", int64(l.Connections), 1, 1<<20),
 		within("listen.read_timeout_ms", l.ReadTimeoutMS, 1, 3_600_000), within("listen.write_timeout_ms", l.WriteTimeoutMS, 1, 3_600_000),
-		of("upstream", c.Upstream.Validate()), among("ledger.durability", string(c.Ledger.Durability), string(ledger.Process), string(ledger.Power)), of("ledger", c.Ledger.Validate()), of("tokens", c.Tokens.Validate()),
+		of("upstream", c.Upstream.Validate()), oneOf("ledger.durability", string(c.Ledger.Durability)), of("ledger", c.Ledger.Validate()), of("tokens", c.Tokens.Validate()),
 	)
 }
 
@@ -145,7 +182,7 @@ func (c *Config) validateLimits() error {
 		return wrong("limits.dimensions", "%d dimensions; at most %d fit one request", len(c.Limits.Dimensions), limit.MaxDims)
 	}
 	for i, name := range c.Limits.Dimensions {
-		if err := among(fmt.Sprintf("limits.dimensions[%d]", i), name, "global", "key", "model", "user", "org", "ip", "end_user", "key+model"); err != nil {
+		if err := among(fmt.Sprintf("limits.dimensions[%d]", i), name, choices("limits.dimensions[]")...); err != nil {
 			return err
 		}
 		if slices.Contains(c.Limits.Dimensions[:i], name) {
@@ -153,14 +190,14 @@ func (c *Config) validateLimits() error {
 		}
 	}
 	for name, r := range c.Limits.Defaults {
-		err := first(among("limits.defaults", name, "user", "org", "ip", "end_user", "key+model", "model+channel", "custom"), r.validate("limits.defaults."+name))
+		err := first(among("limits.defaults", name, choices("limits.defaults")...), r.validate("limits.defaults."+name))
 		if err != nil {
 			return err
 		}
 	}
 	for name, w := range c.Limits.Algorithms {
 		path := "limits.algorithms." + name
-		err := first(among("limits.algorithms", name, kindNames()...), amongAlgorithms(path+".qps", w.QPS), amongAlgorithms(path+".tpm", w.TPM))
+		err := first(among("limits.algorithms", name, choices("limits.algorithms")...), amongAlgorithms(path+".qps", w.QPS), amongAlgorithms(path+".tpm", w.TPM))
 		if err != nil {
 			return err
 		}
@@ -172,7 +209,7 @@ func amongAlgorithms(path string, a limit.Algorithm) error {
 	if a == "" {
 		return nil
 	}
-	return among(path, string(a), string(limit.Sliding), string(limit.Fixed), string(limit.TokenBucket))
+	return among(path, string(a), choices("limits.algorithms.*.qps")...)
 }
 
 func (c *Config) validateTiers() error {
@@ -235,8 +272,8 @@ func (c *Config) validateObjects() error {
 
 func (c *Config) validatePolicies() error {
 	p := c.Policies
-	if err := first(among("policies.profile", p.Profile, "small", "large"),
-		among("policies.on_error", string(p.OnError), string(policy.OnErrorDefault), string(policy.OnErrorLastGood), string(policy.OnErrorDeny)),
+	if err := first(oneOf("policies.profile", p.Profile),
+		oneOf("policies.on_error", string(p.OnError)),
 		within("policies.decision_log.sample", int64(p.DecisionLog.Sample), 1, 1<<30),
 		within("policies.decision_log.max_mb", int64(p.DecisionLog.MaxMB), 1, 1<<20),
 		p.Envelope.validate("policies.envelope", c.TierNames()),
@@ -292,7 +329,7 @@ func (c *Config) validateLabels() error {
 		if slices.ContainsFunc(c.Policies.Labels[:i], func(o Label) bool { return o.Name == l.Name }) {
 			return wrong(path+".name", "label %q stands twice", l.Name)
 		}
-		if err := among(path+".source", l.Source, "key", "model", "header"); err != nil {
+		if err := among(path+".source", l.Source, choices("policies.labels[].source")...); err != nil {
 			return err
 		}
 		if l.Field == "" {

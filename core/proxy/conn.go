@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -13,7 +15,12 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
+var errCrowded = errors.New("too many large requests are being read")
+
 const (
+	// strangerBytes is what is read of a body before the key is known, and what each request may occupy beside the budget.
+	strangerBytes = 64 << 10
+
 	lingerTime  = 5 * time.Second
 	lingerBytes = 256 << 20
 	writeBytes  = 64 << 10 // written under one deadline
@@ -31,6 +38,9 @@ const (
 type conns struct {
 	clock        *llm.SystemClock
 	writeTimeout time.Duration
+	log          *slog.Logger
+	budget       atomic.Int64  // bytes that requests may still occupy, beyond strangerBytes each
+	short        atomic.Bool   // the system lets no connection be accepted
 	room         chan struct{} // one token per open connection
 	waiting      atomic.Int32  // clients that are accepted and wait for room
 
@@ -41,8 +51,9 @@ type conns struct {
 	}
 }
 
-func newConns(limit int, writeTimeout time.Duration) *conns {
-	cs := &conns{clock: llm.NewSystemClock(), writeTimeout: writeTimeout, room: make(chan struct{}, limit)}
+func newConns(o Options, log *slog.Logger) *conns {
+	cs := &conns{clock: llm.NewSystemClock(), writeTimeout: time.Duration(o.WriteTimeoutMS) * time.Millisecond, log: log, room: make(chan struct{}, o.Connections)}
+	cs.budget.Store(o.BodiesBytes)
 	cs.mu.open = map[*conn]struct{}{}
 	return cs
 }
@@ -55,16 +66,59 @@ type listener struct {
 	once  sync.Once
 }
 
+// Accept implements net.Listener. A shortage of the system's passes: it is waited for, as fasthttp would take any error
+// for the end of the listener.
 func (l *listener) Accept() (net.Conn, error) {
 	nc, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for wait := acceptFirst; err != nil; wait = min(2*wait, acceptMost) {
+		if !passing(err) || !l.conns.spare(err, wait, l.done) {
+			return nil, err
+		}
+		nc, err = l.Listener.Accept()
+	}
+	if l.conns.short.Load() && l.conns.short.Swap(false) {
+		l.conns.log.Info("connections are accepted again")
 	}
 	if !l.conns.enter(l.done) {
 		_ = nc.Close()
 		return nil, net.ErrClosed
 	}
 	return l.conns.add(nc), nil
+}
+
+// The first and the longest wait for a shortage to pass.
+const (
+	acceptFirst = 5 * time.Millisecond
+	acceptMost  = time.Second
+)
+
+// passing tells a shortage of descriptors or memory, or a client that left at once, from the end of a listener.
+func passing(err error) bool {
+	for _, e := range [...]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR, syscall.EPROTO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// spare waits for a shortage to pass, and helps: the connection that has been idle longest is closed. False when done
+// closes first.
+func (cs *conns) spare(err error, wait time.Duration, done <-chan struct{}) bool {
+	if !errors.Is(err, syscall.ECONNABORTED) && !errors.Is(err, syscall.EINTR) {
+		if !cs.short.Swap(true) {
+			cs.log.Error("no connection can be accepted: the system is short of descriptors or memory", slog.Any("error", err))
+		}
+		cs.closeIdle()
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-done:
+		return false
+	}
 }
 
 // idleFor is how long a connection must have been idle to be closed for another: a client that is about to ask again
@@ -140,6 +194,9 @@ type conn struct {
 	// Of the goroutine that serves the connection:
 	begun   bool // a request has begun to arrive
 	opening [openingBytes]byte
+	size    int64 // bytes of it that were read
+	charged int64 // of them, to the budget of all
+	starved bool  // the budget was spent
 }
 
 func (cs *conns) add(nc net.Conn) *conn {
@@ -174,7 +231,11 @@ func rawConn(nc net.Conn) syscall.RawConn {
 // forgotten its path by the time it asks for an answer.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.begun {
-		return c.Conn.Read(p)
+		n, err := c.Conn.Read(p)
+		if !c.charge(n) {
+			return 0, errCrowded
+		}
+		return n, err
 	}
 	since := max(int64(c.conns.clock.Mono()), 1)
 	c.idle.Store(since)
@@ -190,8 +251,23 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answered makes the next read the beginning of a request.
-func (c *conn) answered() { c.begun = false }
+// charge takes what a large request occupies from the budget that all share; false when it is spent.
+func (c *conn) charge(n int) bool {
+	c.size += int64(n)
+	over := c.size - strangerBytes - c.charged
+	if over <= 0 {
+		return true
+	}
+	c.charged += over
+	c.starved = c.conns.budget.Add(-over) < 0
+	return !c.starved
+}
+
+// answered makes the next read the beginning of a request, and gives back what this one occupied.
+func (c *conn) answered() {
+	c.conns.budget.Add(c.charged)
+	c.begun, c.size, c.charged, c.starved = false, 0, 0, false
+}
 
 // Write implements net.Conn. Each piece has its own deadline: a client may read slowly, but not stop.
 func (c *conn) Write(p []byte) (n int, err error) {
@@ -215,6 +291,8 @@ func (c *conn) Close() error {
 		c.drain()
 	}
 	err := c.Conn.Close()
+	c.conns.budget.Add(c.charged)
+	c.charged = 0
 	c.conns.remove(c)
 	return err
 }

@@ -74,8 +74,9 @@ func TestM07OneLargeEvent(t *testing.T) {
 		t.Errorf("%d bytes, the last event is %s", len(p.body), ev[len(ev)-1])
 	}
 	r.idle()
-	if left, _ := r.limits.Balance(idUser); left < 0 {
-		t.Errorf("the floor is passed by %d", -left)
+	left, _ := r.limits.Balance(idUser)
+	if e := r.journal.last(t); left < 0 || e.Usage.OutputTokens > llm.Tokens(len(p.events())) {
+		t.Errorf("%d left, and charged for what was not relayed: %+v", left, e.Usage)
 	}
 }
 

@@ -176,8 +176,12 @@ func (r *relay) covers(deltas [][]byte) bool {
 	if r.call.text = text; len(text) == 0 {
 		return true
 	}
-	r.total = r.running.Escaped(r.server.p.Counter, r.call.enc, text)
-	return r.total <= r.granted || r.topUp()
+	total := r.running.Escaped(r.server.p.Counter, r.call.enc, text)
+	if total > r.granted && !r.topUp(total) {
+		return false // what is not relayed is not owed
+	}
+	r.total = total
+	return true
 }
 
 // report tells the hold the progress of this step, so that any ending charges it.
@@ -223,11 +227,11 @@ func (r *relay) broke(err error) ([]byte, error) {
 	return r.stop(e), nil
 }
 
-// topUp makes room for output beyond the hold, or tells that there is none. An upstream that keeps to the cap it was sent
+// topUp makes room for a total beyond the hold, or tells that there is none. An upstream that keeps to the cap it was sent
 // must not be cut because we count its text differently: each delta is at least one token, and as long as those are
 // within the hold, our count may be over it by a quarter, which is relayed but not owed.
-func (r *relay) topUp() bool {
-	more := r.total - r.granted + topUpTokens
+func (r *relay) topUp(total llm.Tokens) bool {
+	more := total - r.granted + topUpTokens
 	denial, err := r.res.Extend(context.Background(), nil, more)
 	switch {
 	case err != nil:
@@ -237,7 +241,7 @@ func (r *relay) topUp() bool {
 	case denial == nil:
 		r.granted += more
 		return true
-	case r.deltas <= r.granted && r.total <= r.granted+r.granted/4:
+	case r.deltas <= r.granted && total <= r.granted+r.granted/4:
 		return true
 	}
 	r.server.meter.denied(denial)

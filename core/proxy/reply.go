@@ -150,19 +150,43 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.greet(c)
 	if h := ctx.Request.Header.RawHeaders(); len(h) > 0 && hygiene(h) == nil { // a body that broke off takes the head with it
 		s.recognise(c)
+		if errors.Is(err, fasthttp.ErrBodyTooLarge) && c.caller == nil && ctx.Request.Header.ContentLength() <= s.o.BodyBytes {
+			_, err = s.resolve(c) // it is the key that is wrong, not the size
+		}
 	}
-	e, linger := readError(err, s.o)
+	e, linger := s.readError(c, err)
 	if c.conn != nil {
 		c.conn.linger.Store(linger)
 	}
 	s.fail(c, e)
 }
 
+// bodyLimit is what may be read of a body before it is looked at: a stranger's must not fill the memory.
+func (s *Server) bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if n := h.ContentLength(); n >= 0 && n <= strangerBytes {
+		return fasthttp.RequestConfig{}
+	}
+	token, bad := credential(h)
+	if bad == nil {
+		if _, err := s.p.Directory.Resolve(token); err == nil {
+			return fasthttp.RequestConfig{}
+		}
+	}
+	return fasthttp.RequestConfig{MaxRequestBodySize: min(strangerBytes, s.o.BodyBytes)}
+}
+
 // readError gives a read failure its kind; linger says that the client may still be sending.
-func readError(err error, o Options) (e *llm.Error, linger bool) {
+func (s *Server) readError(c *call, err error) (e *llm.Error, linger bool) {
 	var small *fasthttp.ErrSmallBuffer
 	var timeout net.Error
+	o := &s.o
 	switch {
+	case errors.As(err, &e):
+		return e, true
+	case c.conn != nil && c.conn.starved:
+		e = llm.Errorf(llm.KindUnavailable, "too many large requests at once; try again")
+		e.RetryAfterMS = crowdedMS
+		return e, true
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		return tooLarge(o.BodyBytes), true
 	case errors.As(err, &small):
@@ -177,6 +201,8 @@ func readError(err error, o Options) (e *llm.Error, linger bool) {
 	return llm.Errorf(llm.KindInvalid, "the request is not well-formed HTTP/1.1"), true
 }
 
+const crowdedMS = 1_000 // what a large request is told to wait when others occupy the memory
+
 func tooLarge(limit int) *llm.Error {
 	e := llm.Errorf(llm.KindTooLarge, "the body is over %d bytes", limit)
 	e.LimitBytes = int64(limit)
@@ -186,7 +212,11 @@ func tooLarge(limit int) *llm.Error {
 // expect answers Expect: 100-continue. A body that is known to be too large is refused before it is sent; fasthttp
 // sends what stands in the response and closes.
 func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
-	if ctx.Request.Header.ContentLength() <= s.o.BodyBytes {
+	most := s.o.BodyBytes
+	if n := s.bodyLimit(&ctx.Request.Header).MaxRequestBodySize; n > 0 {
+		most = n
+	}
+	if ctx.Request.Header.ContentLength() <= most {
 		return fasthttp.StatusContinue
 	}
 	s.unreadable(ctx, fasthttp.ErrBodyTooLarge)

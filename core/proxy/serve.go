@@ -23,6 +23,7 @@ import (
 // Options configure the listener. What is 0 takes the default named beside it.
 type Options struct {
 	BodyBytes      int   `yaml:"body_bytes"`       // 16 MiB
+	BodiesBytes    int64 `yaml:"bodies_bytes"`     // of all requests being read or served, beyond 64 KiB each; 512 MiB
 	HeaderBytes    int   `yaml:"header_bytes"`     // 16 KiB
 	Connections    int   `yaml:"connections"`      // 10,000; beyond, the one that has been idle longest is closed, or the new one waits
 	ReadTimeoutMS  int64 `yaml:"read_timeout_ms"`  // a request's head and body; 60 s
@@ -37,6 +38,9 @@ func (o Options) withDefaults() Options {
 	}
 	set(&o.BodyBytes, 16<<20)
 	set(&o.HeaderBytes, 16<<10)
+	if o.BodiesBytes <= 0 {
+		o.BodiesBytes = 512 << 20
+	}
 	set(&o.Connections, 10_000)
 	if o.ReadTimeoutMS <= 0 {
 		o.ReadTimeoutMS = 60_000
@@ -108,7 +112,7 @@ func New(o Options, p Parts) *Server {
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, p: p, conns: newConns(o.Connections, time.Duration(o.WriteTimeoutMS)*time.Millisecond)}
+	s := &Server{o: o, p: p, conns: newConns(o, p.Log)}
 	if err := s.ids.seedFrom(p.Random); err != nil {
 		panic("proxy: no randomness for request ids: " + err.Error()) // nothing can be served without it
 	}
@@ -118,6 +122,7 @@ func New(o Options, p Parts) *Server {
 		Handler:                      s.handle,
 		ErrorHandler:                 s.unreadable,
 		ExpectHandler:                s.expect,
+		HeaderReceived:               s.bodyLimit,
 		Logger:                       quiet{s.p.Log},
 		ReadBufferSize:               o.HeaderBytes,
 		MaxRequestBodySize:           o.BodyBytes,
@@ -202,6 +207,8 @@ func (s *Server) Ready() error {
 	switch {
 	case s.draining.Load():
 		return llm.Errorf(llm.KindUnavailable, "shutting down")
+	case s.conns.short.Load():
+		return llm.Errorf(llm.KindUnavailable, "no connection can be accepted: the system is short of descriptors or memory (ulimit -n)")
 	case s.snap.Load().Catalog == nil:
 		return llm.Errorf(llm.KindUnavailable, "no models are loaded yet")
 	}
