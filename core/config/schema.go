@@ -1,7 +1,7 @@
 package config
 
 import (
-	"maps"
+	_ "embed"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,52 +24,87 @@ func (c *Config) Redacted() *Config {
 	return &out
 }
 
-// Schema is a JSON Schema of the file, made from the struct that reads it.
+//go:embed descriptions.txt
+var descriptionsText []byte
+
+// descriptions are what examples/weir.yaml says of each field, by its path with * for names and [] for places in lists.
+func descriptions() map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(string(descriptionsText)) {
+		path, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		all[path] = text
+	}
+	return all
+}
+
+// Schema is a JSON Schema of the file, made from the struct that reads it, the sets that validation holds it to, and the
+// comments of examples/weir.yaml.
 func Schema() map[string]any {
-	s := schemaOf(reflect.TypeFor[Config]())
+	s := schema{descriptions()}.of(reflect.TypeFor[Config](), "")
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "weir.yaml"
 	return s
 }
 
-func schemaOf(t reflect.Type) map[string]any {
+type schema struct{ descriptions map[string]string }
+
+// of is the schema of a value of type t at path.
+func (s schema) of(t reflect.Type, path string) map[string]any {
 	if t == reflect.TypeFor[Amount]() {
-		return map[string]any{"type": []string{"number", "string"}, "description": "decimal units of the currency, at most six decimals"}
+		return map[string]any{"type": []string{"number", "string"}}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return schemaOf(t.Elem())
+		return s.of(t.Elem(), path)
 	case reflect.String:
-		return map[string]any{"type": "string"}
+		out := map[string]any{"type": "string"}
+		if set := choices(path); set != nil {
+			out["enum"] = set
+		}
+		return out
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
+		return map[string]any{"type": "array", "items": s.of(t.Elem(), path+"[]")}
 	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
+		out := map[string]any{"type": "object", "additionalProperties": s.of(t.Elem(), path+".*")}
+		if set := choices(path); set != nil {
+			out["propertyNames"] = map[string]any{"enum": set}
+		}
+		return out
 	case reflect.Interface:
 		return map[string]any{}
 	case reflect.Struct:
-		properties := map[string]any{}
-		addProperties(t, properties)
-		return map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+		return map[string]any{"type": "object", "additionalProperties": false, "properties": s.properties(t, path)}
 	default:
 		return map[string]any{"type": "integer"}
 	}
 }
 
-func addProperties(t reflect.Type, properties map[string]any) {
+func (s schema) properties(t reflect.Type, path string) map[string]any {
+	out := map[string]any{}
+	fieldsOf(t, func(name string, f reflect.StructField, _ reflect.Type) {
+		at := strings.TrimPrefix(path+"."+name, ".")
+		p := s.of(f.Type, at)
+		if text := s.descriptions[at]; text != "" {
+			p["description"] = text
+		}
+		out[name] = p
+	})
+	return out
+}
+
+// fieldsOf calls do with every field of a struct that the file has, those of inline structs with that struct as owner.
+func fieldsOf(t reflect.Type, do func(name string, f reflect.StructField, owner reflect.Type)) {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, rest, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		name, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
-		case name == "" && rest == "inline":
-			inner := map[string]any{}
-			addProperties(f.Type, inner)
-			maps.Copy(properties, inner)
+		case option == "inline":
+			fieldsOf(f.Type, do)
 		case name != "":
-			properties[name] = schemaOf(f.Type)
+			do(name, f, t)
 		}
 	}
 }
