@@ -105,6 +105,33 @@ func TestReadmeTenant(t *testing.T) {
 	}
 }
 
+// TestReadmeMoney proves, exports, copies and restores the demo's ledger.
+func TestReadmeMoney(t *testing.T) {
+	promises := [][]string{
+		{"entries: credits 100, posted ", "held 0 in 0 open reservations", "next: --from "},
+		{"weir.backup: ", "restored: ", "entries: credits 100, posted "},
+	}
+	env, dir := demo(t), t.TempDir()
+	shell(t, dir, readme(t, "tour")[0], env)
+	blocks := readme(t, "money")
+	if len(blocks) != len(promises) {
+		t.Fatalf("%d blocks about money, the test knows %d", len(blocks), len(promises))
+	}
+	for i, b := range blocks {
+		out := shell(t, dir, b, env)
+		for _, want := range promises[i] {
+			if !strings.Contains(out, want) {
+				t.Errorf("block %d does not show %q:\n%s\n%s", i+1, want, b, out)
+			}
+		}
+	}
+	for name, want := range map[string]string{"ledger.ndjson": `"kind":"settle"`, "ledger.csv": ",settle,"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s does not show %q: %s, %v", name, want, text, err)
+		}
+	}
+}
+
 // TestReadmeConfig writes the README's configuration and checks it.
 func TestReadmeConfig(t *testing.T) {
 	blocks := readme(t, "config")
