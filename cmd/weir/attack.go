@@ -30,10 +30,7 @@ func (a *app) attack() *cobra.Command {
 			if err != nil {
 				return usageError("attack: %v", err)
 			}
-			if err := a.printJSON(res); err != nil || res.Total == 0 || res.ByStatus["error"] < res.Total {
-				return err
-			}
-			return fmt.Errorf("no request was answered: %s", res.FirstError)
+			return a.printAttack(res)
 		}}
 	f := c.Flags()
 	f.StringVar(&o.Base, "base", "http://127.0.0.1:3000", "gateway `URL`, with or without /v1")
@@ -47,6 +44,22 @@ func (a *app) attack() *cobra.Command {
 	f.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "longest wait for one answer")
 	f.Bool("json", true, "print JSON (it always does)")
 	return c
+}
+
+// printAttack prints the result on stdout, and on stderr what was wrong. It fails when no request met a limit.
+func (a *app) printAttack(res *load.Result) error {
+	if err := a.printJSON(res); err != nil {
+		return err
+	}
+	switch {
+	case res.Total > 0 && res.ByStatus["error"] == res.Total:
+		return fmt.Errorf("no request was answered: %s", res.FirstError)
+	case res.InVain():
+		return fmt.Errorf("no request got as far as a limit: %s", res.FirstError)
+	case res.FirstError != "":
+		fmt.Fprintln(a.err, "note: the first error that is no 429 is "+strings.ReplaceAll(res.FirstError, "\n", " "))
+	}
+	return nil
 }
 
 // bar is a progress bar; it draws only on a terminal. The attack calls it one call at a time.

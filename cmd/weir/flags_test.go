@@ -92,3 +92,21 @@ func TestBalanceBelowZeroIsAskedFor(t *testing.T) {
 		t.Errorf("of an unmetered user: exit %d, %s", code, stderr)
 	}
 }
+
+// TestAttackSaysWhatWasWrong: an attack that met no limit fails in the gateway's words; its JSON is there all the same.
+func TestAttackSaysWhatWasWrong(t *testing.T) {
+	env := demo(t)
+	out, stderr, code := weir(t, env, "attack", "--base", env["WEIR_URL"], "--key", "sk-weir-wrong", "--total", "3")
+	if code != exitFail || !strings.Contains(out, `"401": 3`) || !strings.Contains(out, `"first_error": "401: `) || !strings.Contains(stderr, "weir: no request got as far as a limit: 401: ") {
+		t.Errorf("with a wrong key: exit %d, %s%s", code, out, stderr)
+	}
+	out, stderr, code = weir(t, env, "attack", "--base", env["WEIR_URL"], "--model", "gpt-4", "--total", "3", "--concurrency", "1")
+	if code != exitFail || !strings.Contains(out, `"404"`) || !strings.Contains(stderr, "404: ") {
+		t.Errorf("with a wrong model: exit %d, %s%s", code, out, stderr)
+	}
+	must(t, env, "user", "balance", "1", "--set", "0")
+	out, stderr, code = weir(t, env, "attack", "--base", env["WEIR_URL"], "--total", "1", "--concurrency", "1")
+	if code != exitDone || !strings.Contains(out, `"402": 1`) || !strings.Contains(stderr, "note: the first error that is no 429 is 402: ") {
+		t.Errorf("without a balance: exit %d, %s%s", code, out, stderr)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -182,8 +183,11 @@ func checkStore(data string, open func(string) (ledger.Store, error)) Check {
 		}
 	}
 	store, err := open(data)
+	if e, ok := errors.AsType[*llm.Error](err); ok && e.Code == "store_locked" {
+		return inUse(data, e)
+	}
 	if err != nil {
-		return Check{"store", Warn, err.Error(), "if a gateway is running on it, this is as it should be; stop it to check the ledger"}
+		return Check{"store", Fail, err.Error(), "see that the data folder is whole and may be read, or restore it from a copy"}
 	}
 	defer func() { _ = store.Close() }()
 	report, err := ledger.Verify(store)
@@ -194,6 +198,23 @@ func checkStore(data string, open func(string) (ledger.Store, error)) Check {
 		return Check{"store", Fail, strings.Join(report.Problems, "; "), "keep a copy of the data folder and see `weir ledger verify`"}
 	}
 	return Check{Name: "store", Detail: fmt.Sprintf("%d entries, every total re-adds", report.Entries)}
+}
+
+// inUse is the finding on a store that another process has, which is as it should be while that process lives.
+func inUse(data string, locked *llm.Error) Check {
+	folder, _ := folderOf(data)
+	raw, _ := os.ReadFile(filepath.Join(folder, "LOCK")) // where the store's owner leaves its number
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err == nil && pid > 0 && alive(pid) {
+		return Check{Name: "store", Detail: fmt.Sprintf("in use by the running gateway, pid %d; `weir ledger verify` proves its ledger", pid)}
+	}
+	return Check{"store", Warn, locked.Error(), "find the process that has the data folder open, and stop it"}
+}
+
+// alive says whether there is a process of this number, ours or another user's.
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
 func checkChannel(ctx context.Context, name, raw string) Check {

@@ -23,9 +23,15 @@ func examine(t *testing.T, yaml string, clock llm.Clock) map[string]doctor.Check
 	if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return examineWith(t, path, clock, errors.New("the store is torn"))
+}
+
+// examineWith runs the doctor on a file, where the store fails to open with err.
+func examineWith(t *testing.T, path string, clock llm.Clock, err error) map[string]doctor.Check {
+	t.Helper()
 	found := map[string]doctor.Check{}
 	for _, c := range doctor.Run(t.Context(), doctor.Options{Path: path, Clock: clock, Env: os.LookupEnv,
-		Open: func(string) (ledger.Store, error) { return nil, errors.New("another process has it") }}) {
+		Open: func(string) (ledger.Store, error) { return nil, err }}) {
 		found[c.Name] = c
 	}
 	return found
@@ -62,9 +68,28 @@ func TestEachFaultIsFoundAndHasAFix(t *testing.T) {
 	_ = dead.Close()
 	data := t.TempDir() // exists, and the store in it cannot be opened
 	found := examine(t, yaml(data, dead.Addr().String()), llm.NewFakeClock(time.Unix(0, 0)))
-	for name, want := range map[string]doctor.Status{"clock": doctor.Fail, "store": doctor.Warn, "upstream c": doctor.Fail} {
+	for name, want := range map[string]doctor.Status{"clock": doctor.Fail, "store": doctor.Fail, "upstream c": doctor.Fail} {
 		if c := found[name]; c.Status != want || c.Fix == "" {
 			t.Errorf("%s: %+v, want %v and a fix", name, c, want)
+		}
+	}
+}
+
+// TestStoreInUse: a store that a living process has is as it should be; one that nobody alive has is not.
+func TestStoreInUse(t *testing.T) {
+	data, path := t.TempDir(), filepath.Join(t.TempDir(), "weir.yaml")
+	locked := &llm.Error{Kind: llm.KindUnavailable, Code: "store_locked", Message: "another process has it"}
+	files := map[string]string{path: yaml(data, listener(t).Addr().String())}
+	for pid, want := range map[string]doctor.Status{fmt.Sprint(os.Getpid(), "\n"): doctor.OK, "999999999\n": doctor.Warn, "torn": doctor.Warn} {
+		files[filepath.Join(data, "LOCK")] = pid
+		for name, text := range files {
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := examineWith(t, path, llm.NewSystemClock(), locked)["store"]
+		if c.Status != want || (want == doctor.OK) != strings.Contains(c.Detail, fmt.Sprintf("in use by the running gateway, pid %d", os.Getpid())) {
+			t.Errorf("with %q as the owner: %+v, want %v", pid, c, want)
 		}
 	}
 }

@@ -43,7 +43,7 @@ type Result struct {
 	FirstAt         *int           `json:"first_429_at_index"`
 	FirstBody       any            `json:"first_429_body"`
 	FirstRetryAfter *string        `json:"first_429_retry_after"`
-	FirstError      string         `json:"first_error,omitempty"`
+	FirstError      string         `json:"first_error,omitempty"` // of the first that was neither admitted nor limited, or not answered
 	Latency         Latency        `json:"latency_ms"`
 	RPS             float64        `json:"rps"`
 }
@@ -215,6 +215,9 @@ func (a *attack) answeredLocked(index int, resp *fasthttp.Response, took time.Du
 	res := &a.mu.res
 	res.ByStatus[strconv.Itoa(resp.StatusCode())]++
 	a.mu.latencies = append(a.mu.latencies, took)
+	if status := resp.StatusCode(); res.FirstError == "" && status >= 300 && status != fasthttp.StatusTooManyRequests {
+		res.FirstError = refusalText(status, resp.Body())
+	}
 	if resp.StatusCode() != fasthttp.StatusTooManyRequests || res.FirstAt != nil && *res.FirstAt < index {
 		return
 	}
@@ -229,6 +232,22 @@ func (a *attack) answeredLocked(index int, resp *fasthttp.Response, took time.Du
 		s := string(after)
 		res.FirstRetryAfter = &s
 	}
+}
+
+// refusalText is the status and what an error's body says, or the body's beginning.
+func refusalText(status int, body []byte) string {
+	var e struct{ Error struct{ Message string } }
+	if json.Unmarshal(body, &e) != nil || e.Error.Message == "" {
+		return fmt.Sprintf("%d: %.200q", status, body)
+	}
+	return fmt.Sprintf("%d: %s", status, e.Error.Message)
+}
+
+// InVain says that no request got as far as a limit: none was answered but with 400, 401 or 404, which a wrong key,
+// model or address gives.
+func (r *Result) InVain() bool {
+	wrong := r.ByStatus["error"] + r.ByStatus["400"] + r.ByStatus["401"] + r.ByStatus["404"]
+	return r.Total > 0 && wrong == r.Total
 }
 
 func (a *attack) result(took time.Duration) *Result {

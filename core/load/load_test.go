@@ -101,3 +101,31 @@ func TestAttackCountsUnansweredRequests(t *testing.T) {
 		t.Errorf("got %+v, %v; want 3 errors", res, err)
 	}
 }
+
+// TestAttackTellsWhatWasWrong: the first error that is no 429 is reported in its own words, and an attack with a wrong key
+// is in vain.
+func TestAttackTellsWhatWasWrong(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		body   string
+		want   string
+		inVain bool
+	}{
+		{401, `{"error":{"message":"no such key"}}`, "401: no such key", true},
+		{404, `{"error":{"message":"no such model"}}`, "404: no such model", true},
+		{502, "<html>", `502: "<html>"`, false},
+		{402, `{"error":{"message":"balance short"}}`, "402: balance short", false},
+		{429, `{"error":{"message":"qps"}}`, "", false},
+		{200, "{}", "", false},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.status)
+			fmt.Fprint(w, c.body)
+		}))
+		res, err := load.Attack(context.Background(), load.Options{Base: s.URL, Model: "m", Total: 3, Concurrency: 1}, llm.NewSystemClock())
+		s.Close()
+		if err != nil || res.FirstError != c.want || res.InVain() != c.inVain {
+			t.Errorf("%d: %q, in vain %v, %v; want %q, %v", c.status, res.FirstError, res.InVain(), err, c.want, c.inVain)
+		}
+	}
+}
