@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,9 +52,9 @@ func (b *books) stopped() (string, error) {
 		}
 		return cfg.Data, nil
 	}
-	_, url := b.app.env("WEIR_ADMIN_URL")
+	_, address := b.app.env("WEIR_ADMIN_URL")
 	_, token := b.app.env("WEIR_ADMIN_TOKEN")
-	if named || url || token {
+	if named || address || token {
 		return "", nil
 	}
 	return "./data", nil
@@ -66,7 +67,11 @@ func (b *books) read(folder func(ledger.Store, admin.LedgerView) error, running 
 		return err
 	}
 	if dir == "" {
-		return running()
+		err := running()
+		if _, unreachable := errors.AsType[*url.Error](err); unreachable {
+			err = fmt.Errorf("%w; --data DIR reads the folder of a stopped one", err)
+		}
+		return err
 	}
 	st, err := store.OpenExisting(dir)
 	if err != nil {

@@ -54,6 +54,9 @@ func TestLedgerCommandsAgree(t *testing.T) {
 		t.Errorf("the folder of a running gateway: exit %d, %s", code, stderr)
 	}
 	p.kill()
+	if _, stderr, code := weir(t, p.env, "ledger", "verify"); code != exitFail || !strings.Contains(stderr, "--data DIR") {
+		t.Errorf("a gateway that does not run: exit %d, %s", code, stderr)
+	}
 	for name, args := range commands {
 		if stopped := must(t, p.env, p.folder(args...)...); stopped != running[name] {
 			t.Errorf("%s was\n%s\nand is of the stopped gateway\n%s", name, running[name], stopped)
