@@ -9,7 +9,7 @@ const (
 	stageUnsent  stage = iota
 	stageSent          // an attempt began to write: the input is owed
 	stageRelayed       // the client has had output
-	stageKnown         // the provider has reported its usage
+	stageKnown         // the provider has reported usage; unless the answer is complete, it may grow
 )
 
 // progress is everything an ending is decided by.
@@ -35,6 +35,22 @@ type outcome struct {
 	estimated bool
 }
 
+// counted is what an answer that is not complete has come to. Reported usage may be older than the latest output, so the
+// client owes at least what it has had.
+func (p *progress) counted() (u llm.Usage, estimated bool) {
+	if p.stage != stageKnown {
+		return llm.Usage{InputTokens: p.input, OutputTokens: p.relayed}, true
+	}
+	return atLeast(p.usage, p.relayed)
+}
+
+// atLeast raises the output of u; estimated tells that it did.
+func atLeast(u llm.Usage, output llm.Tokens) (raised llm.Usage, estimated bool) {
+	estimated = u.OutputTokens < output
+	u.OutputTokens = max(u.OutputTokens, output)
+	return u, estimated
+}
+
 // endings is the one place where it is decided what an ending costs, in tokens and in money alike. A deferred Release,
 // a panic, a Close and the leak net all come through here, so that none of them can be free by accident.
 func endings(p *progress, e *ending) outcome {
@@ -43,11 +59,11 @@ func endings(p *progress, e *ending) outcome {
 	case e.complete && (e.reported || !known):
 		return outcome{llm.StatusFinalized, e.usage, !e.reported}
 	case e.complete:
-		return outcome{llm.StatusFinalized, p.usage, false}
-	case known:
-		return outcome{llm.StatusPartial, p.usage, false}
+		u, estimated := atLeast(p.usage, e.usage.OutputTokens)
+		return outcome{llm.StatusFinalized, u, estimated}
 	case p.stage >= stageSent:
-		return outcome{llm.StatusPartial, llm.Usage{InputTokens: p.input, OutputTokens: p.relayed}, true}
+		u, estimated := p.counted()
+		return outcome{llm.StatusPartial, u, estimated}
 	case p.status >= 500:
 		return outcome{status: llm.StatusFailed}
 	}

@@ -13,6 +13,8 @@ func TestEndings(t *testing.T) {
 		partial = llm.Usage{InputTokens: 20, OutputTokens: 7}
 		actual  = llm.Usage{InputTokens: 19, CachedInputTokens: 4, OutputTokens: 11}
 		counted = llm.Usage{InputTokens: 20, OutputTokens: 9}
+		early   = llm.Usage{InputTokens: 19, CachedInputTokens: 4, OutputTokens: 1}
+		raised  = llm.Usage{InputTokens: 19, CachedInputTokens: 4, OutputTokens: 300}
 		none    = llm.Usage{}
 	)
 	release := ending{}
@@ -42,6 +44,12 @@ func TestEndings(t *testing.T) {
 			outcome{llm.StatusPartial, partial, true}},
 		{"upstream broke in mid-stream, usage had come", progress{stage: stageKnown, input: 20, relayed: 7, usage: actual, status: 200}, release,
 			outcome{llm.StatusPartial, actual, false}},
+		{"client left, text had come after the usage", progress{stage: stageKnown, input: 20, relayed: 300, usage: early, status: 200}, release,
+			outcome{llm.StatusPartial, raised, true}},
+		{"complete, text had come after the usage", progress{stage: stageKnown, input: 20, relayed: 299, usage: early}, ending{true, llm.Usage{InputTokens: 20, OutputTokens: 300}, false},
+			outcome{llm.StatusFinalized, raised, true}},
+		{"complete, the usage that counts is the last", progress{stage: stageKnown, input: 20, relayed: 300, usage: early}, ending{true, actual, true},
+			outcome{llm.StatusFinalized, actual, false}},
 		{"client closed right after the terminal event", progress{stage: stageKnown, input: 20, relayed: 11, usage: actual, status: 200}, ending{true, actual, true},
 			outcome{llm.StatusFinalized, actual, false}},
 		{"panic after sending", progress{stage: stageRelayed, input: 20, relayed: 7, status: 500}, release,

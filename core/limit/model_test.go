@@ -466,6 +466,7 @@ func (x *machine) release(t *rapid.T) {
 	switch {
 	case h.known != nil:
 		u = *h.known
+		u.OutputTokens = max(u.OutputTokens, h.relayed)
 	case h.sent:
 		u = llm.Usage{InputTokens: h.input, OutputTokens: h.relayed}
 	}
@@ -481,9 +482,12 @@ func (x *machine) relay(t *rapid.T) {
 	h.relayed += llm.Tokens(rapid.IntRange(1, 30).Draw(t, "tokens"))
 	h.real.Relayed(h.relayed)
 	h.sent = true
-	if h.known == nil {
-		x.owe(h, llm.Usage{InputTokens: h.input, OutputTokens: h.relayed})
+	u := llm.Usage{InputTokens: h.input, OutputTokens: h.relayed}
+	if h.known != nil {
+		u = *h.known
+		u.OutputTokens = max(u.OutputTokens, h.relayed)
 	}
+	x.owe(h, u)
 }
 
 // owe charges what goes beyond the hold.

@@ -151,9 +151,8 @@ func (r Reservation) Relayed(total llm.Tokens) {
 		return
 	}
 	p.relayed, p.stage = total, max(p.stage, stageRelayed)
-	if p.stage != stageKnown {
-		h.owe(now, llm.Usage{InputTokens: p.input, OutputTokens: total})
-	}
+	u, _ := p.counted()
+	h.owe(now, u)
 	if total-h.noted >= noteTokens || now-h.notedAt >= noteEvery {
 		h.note(now)
 	}
@@ -168,7 +167,8 @@ func (h *hold) note(now time.Duration) {
 	}
 }
 
-// UsageKnown records the provider's own usage; it replaces estimates in any later ending.
+// UsageKnown records the provider's own usage, which replaces what it reported before. In any later ending it stands for
+// the estimates, but for output that was relayed beyond it.
 func (r Reservation) UsageKnown(u llm.Usage) {
 	h := r.enter(stateBusy)
 	if h == nil {

@@ -39,7 +39,8 @@ type relay struct {
 	seen     bool       // the terminal event came
 	failed   bool       // the upstream sent an error event of its own
 	ended    bool       // nothing more goes to the client
-	final    bool       // usage is the provider's last word
+	usage    llm.Usage  // the provider's latest report
+	news     bool       // the hold does not know it yet
 }
 
 func (r *relay) init(c *call) {
@@ -156,6 +157,9 @@ func (r *relay) event(e *upstream.Event) {
 		return
 	}
 	r.failed = r.failed || e.Error
+	if u, ok, _ := r.parser.Usage(); ok && e.HasUsage {
+		r.usage, r.news = u, true
+	}
 	switch {
 	case e.Terminal:
 		r.seen = true
@@ -187,12 +191,9 @@ func (r *relay) covers(deltas [][]byte) bool {
 // report tells the hold the progress of this step, so that any ending charges it.
 func (r *relay) report() {
 	r.res.Relayed(r.owed())
-	if r.final || r.denied != nil {
-		return
-	}
-	if u, ok := r.parser.Usage(); ok {
-		r.final = true
-		r.res.UsageKnown(u)
+	if r.news {
+		r.news = false
+		r.res.UsageKnown(r.usage)
 	}
 }
 
@@ -201,7 +202,7 @@ func (r *relay) owed() llm.Tokens { return min(r.total, r.granted) }
 
 // complete settles, and lets the terminal event go when the settlement is acknowledged.
 func (r *relay) complete() []byte {
-	u, ok := r.parser.Usage()
+	u, _, ok := r.parser.Usage()
 	if !ok {
 		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.owed()}
 	}
@@ -270,7 +271,8 @@ func (r *relay) Close() error {
 	if !r.ended {
 		c.record.gone = true // nothing of ours ended the stream
 	}
-	c.record.settled(r.res.Release(), r.final)
+	_, _, reported := r.parser.Usage()
+	c.record.settled(r.res.Release(), reported && r.denied == nil)
 	s.end(c)
 	return nil
 }

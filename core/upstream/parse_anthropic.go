@@ -1,8 +1,8 @@
 package upstream
 
 // anthropic reads a usage object of /v1/messages. message_delta's counts are cumulative and replace message_start's;
-// what it leaves out stays.
-func (t *tally) anthropic(c *cursor) (found bool) {
+// what it leaves out stays. The output of a start is a placeholder.
+func (t *tally) anthropic(c *cursor, start bool) (found bool) {
 	if !c.enter('{') {
 		return false
 	}
@@ -20,7 +20,9 @@ func (t *tally) anthropic(c *cursor) (found bool) {
 		case "cache_creation_input_tokens":
 			set(&t.written, c)
 		case "output_tokens":
-			set(&t.output, c)
+			if set(&t.output, c) && !start {
+				t.reported, t.stale = true, false
+			}
 		default:
 			c.skip()
 		}
@@ -44,7 +46,7 @@ func (p *Parser) readMessages(c *cursor) {
 		case "message":
 			p.messageStart(c)
 		case "usage":
-			p.ev.HasUsage = p.tally.anthropic(c) || p.ev.HasUsage
+			p.ev.HasUsage = p.tally.anthropic(c, false) || p.ev.HasUsage
 		case "delta", "content_block":
 			p.block(c)
 		default:
@@ -54,11 +56,6 @@ func (p *Parser) readMessages(c *cursor) {
 	switch string(kind) {
 	case "message_stop":
 		p.ev.Terminal = true
-		p.tally.settle()
-	case "message_delta":
-		if p.ev.HasUsage && p.stopped {
-			p.tally.settle()
-		}
 	case "error":
 		p.ev.Error = true
 	}
@@ -74,7 +71,7 @@ func (p *Parser) messageStart(c *cursor) {
 			return
 		}
 		if string(name) == "usage" {
-			p.ev.HasUsage = p.tally.anthropic(c) || p.ev.HasUsage
+			p.ev.HasUsage = p.tally.anthropic(c, true) || p.ev.HasUsage
 		} else {
 			c.skip()
 		}
@@ -94,9 +91,6 @@ func (p *Parser) block(c *cursor) {
 		switch string(name) {
 		case "text", "thinking", "partial_json", "name":
 			p.text(c)
-		case "stop_reason":
-			p.stopped = p.stopped || c.peek() == '"'
-			c.skip()
 		case "input":
 			if v := c.value(); p.whole && !c.bad {
 				p.raws = append(p.raws, v)

@@ -19,7 +19,7 @@ func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []
 		case string(name) != "usage":
 			c.skip()
 		case ep == llm.Messages:
-			found = t.anthropic(&c) || found
+			found = t.anthropic(&c, false) || found
 		default:
 			found = t.openAI(&c) || found
 		}

@@ -15,11 +15,9 @@ type tally struct {
 	total     llm.Tokens
 	disjoint  bool // Anthropic: input leaves read and written out
 	sawOutput bool
-	final     bool // nothing is expected to change it
+	reported  bool // the output is: Anthropic's message_start has but a placeholder for it
+	stale     bool // text came after it
 }
-
-// settle makes what was reported final, if anything was.
-func (t *tally) settle() { t.final = t.final || t.usage().Total() > 0 }
 
 func (t *tally) usage() llm.Usage {
 	u := llm.Usage{InputTokens: t.input, CachedInputTokens: t.read, CacheWriteTokens: t.written, OutputTokens: t.output}
@@ -42,7 +40,7 @@ func (t *tally) openAI(c *cursor) (found bool) {
 	if !c.enter('{') {
 		return false
 	}
-	n := tally{final: t.final}
+	n := tally{reported: true}
 	for {
 		name, ok := c.key()
 		if !ok {
@@ -100,7 +98,6 @@ func set(field *llm.Tokens, c *cursor) bool {
 // readChat reads one chunk of /v1/chat/completions or /v1/completions.
 func (p *Parser) readChat(c *cursor) {
 	if p.ev.Terminal = c.done(); p.ev.Terminal {
-		p.tally.settle()
 		return
 	}
 	choices, reports := 0, false
@@ -126,9 +123,6 @@ func (p *Parser) readChat(c *cursor) {
 		}
 	}
 	p.ev.Empty = reports && choices == 0 && !p.ev.Error
-	if p.ev.HasUsage && (choices == 0 || p.stopped) {
-		p.tally.settle()
-	}
 }
 
 func (p *Parser) chatChoices(c *cursor) (n int) {
@@ -152,9 +146,6 @@ func (p *Parser) chatChoice(c *cursor) {
 			return
 		}
 		switch string(name) {
-		case "finish_reason":
-			p.stopped = p.stopped || c.peek() == '"'
-			c.skip()
 		case "delta", "message":
 			p.message(c)
 		case "text":
@@ -312,7 +303,6 @@ func (p *Parser) responsesEvent(c *cursor, kind, delta, response, item []byte) {
 	case "response.completed", "response.incomplete", "response.failed":
 		p.ev.Terminal, p.ev.Error = true, string(kind) == "response.failed"
 		p.usageIn(c, response)
-		p.tally.settle()
 	case "error":
 		p.ev.Error = true
 	case "response.output_item.added":

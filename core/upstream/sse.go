@@ -181,15 +181,15 @@ func (e *events) free() {
 // Parser walks the events of a stream in one dialect and endpoint; it keeps usage merged over events. It is for one
 // goroutine, and can be reused after Reset.
 type Parser struct {
-	ep      llm.Endpoint
-	ev      Event
-	joined  []byte   // data of several lines
-	deltas  [][]byte // backing of ev.Deltas
-	tally   tally
-	stopped bool // a finish or stop reason was given
-	shape   shape
-	whole   bool     // a buffered answer is read: tool inputs count
-	raws    [][]byte // those inputs, JSON as it stands
+	ep     llm.Endpoint
+	ev     Event
+	joined []byte   // data of several lines
+	deltas [][]byte // backing of ev.Deltas
+	tally  tally
+	over   bool // the terminal event came: what follows it means nothing
+	shape  shape
+	whole  bool     // a buffered answer is read: tool inputs count
+	raws   [][]byte // those inputs, JSON as it stands
 }
 
 // NewParser makes a parser.
@@ -255,7 +255,7 @@ func (p *Parser) line(line []byte) {
 
 func (p *Parser) finish(raw []byte, visit func(e *Event)) {
 	p.ev.Raw = raw
-	if len(p.ev.Data) > 0 {
+	if len(p.ev.Data) > 0 && !p.over {
 		p.read()
 	}
 	visit(&p.ev)
@@ -269,6 +269,8 @@ func (p *Parser) read() {
 	} else if !p.walk() {
 		return
 	}
+	p.over = p.ev.Terminal
+	p.tally.stale = p.tally.stale || len(p.deltas) > 0 && !p.ev.HasUsage
 	p.ev.Usage = p.tally.usage()
 	if p.ev.Deltas = p.deltas; len(p.deltas) > 0 {
 		p.ev.Delta = p.deltas[0]
@@ -277,7 +279,7 @@ func (p *Parser) read() {
 
 // walk reads the data as JSON; false when it is none.
 func (p *Parser) walk() bool {
-	was, wasStopped := p.tally, p.stopped
+	was := p.tally
 	c := cursor{b: p.ev.Data}
 	switch p.ep {
 	case llm.Messages, llm.CountTokens:
@@ -288,11 +290,11 @@ func (p *Parser) walk() bool {
 		p.readChat(&c)
 	}
 	if c.bad {
-		p.tally, p.stopped = was, wasStopped
+		p.tally = was
 		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data}
 		return false
 	}
-	if e := &p.ev; len(p.deltas) == 1 && p.stopped == wasStopped && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
+	if e := &p.ev; len(p.deltas) == 1 && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
 		p.shape.learn(e.Data, p.deltas[0])
 	}
 	return true
@@ -336,6 +338,9 @@ func (p *Parser) delta(text []byte) {
 	}
 }
 
-// Usage is what the stream has reported so far; ok when it is the final word. Usage that comes with each chunk is not
-// until a finish reason or the end was seen, and Anthropic's message_start is not: the output comes with message_delta.
-func (p *Parser) Usage() (u llm.Usage, ok bool) { return p.tally.usage(), p.tally.final }
+// Usage is what the stream has reported so far; each report replaces the one before. ok: it says how much output there
+// was, which Anthropic's message_start does not. last: no text has come since; at the terminal event it is the last word,
+// before it another may come.
+func (p *Parser) Usage() (u llm.Usage, ok, last bool) {
+	return p.tally.usage(), p.tally.reported, p.tally.reported && !p.tally.stale
+}

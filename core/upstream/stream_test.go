@@ -146,7 +146,7 @@ func TestS01Spellings(t *testing.T) {
 				if flags != "usage end" {
 					t.Errorf("saw %q", flags)
 				}
-				if u, ok := p.Usage(); !ok || u.InputTokens != 3 || u.OutputTokens != 2 {
+				if u, _, ok := p.Usage(); !ok || u.InputTokens != 3 || u.OutputTokens != 2 {
 					t.Error(u, ok)
 				}
 			})
