@@ -135,7 +135,7 @@ func TestDefault(t *testing.T) {
 	if d := decide(`{"tier_label":"hot","soft_permille":1250}`, map[int]string{policy.AttrLabel0: "free", policy.AttrLabel0 + 1: "1", policy.AttrLabel0 + 2: "pro"}); d.Tier != 1 || d.Quota != 1250 {
 		t.Errorf("other params: %+v", d)
 	}
-	refuse(t, "default", []refusal{{`{"soft_permile":1250}`, "'soft_permile' not allowed"}})
+	refuse(t, "default", []refusal{{`{"soft_permile":1250}`, `soft_permile: unknown; did you mean "soft_permille"?`}})
 }
 
 func TestPriority(t *testing.T) {

@@ -349,7 +349,7 @@ func TestPolicyRunRefuses(t *testing.T) {
 		{exitFail, []string{"-f", at(t, dir, "zero.json", "[]")}, "got an empty list"},
 		{exitFail, []string{"-f", at(t, dir, "three.json", "3")}, "three.json: want a JSON object of facts"},
 		{exitFail, []string{"-f", "{}", "--params", at(t, dir, "list.json", "[1]")}, "want a JSON object"},
-		{exitFail, []string{"-f", "{}", "--params", `{"rules": 3}`}, "'/rules': got number, want array"},
+		{exitFail, []string{"-f", "{}", "--params", `{"rules": 3}`}, "rules: expected a list; got 3"},
 		{exitFail, []string{"-f", "{}", "--params", `{"rules": [{"when": {"tiers": ["nope"]}}]}`}, "nope"},
 		{exitFail, []string{"-f", "{}", "--labels", "a,b", "--params", `{"rules": [{"when": {"labels": {"c": ["*"]}}, "then": {"tier": "pro"}}]}`}, "labels here: a, b; --tiers, --labels and -c name the gateway's"},
 		{exitFail, []string{"-f", "{}", "-c", filepath.Join(dir, "weir.yaml")}, "weir.yaml"},

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/policy"
@@ -60,22 +59,18 @@ func (a *app) policyPush() *cobra.Command {
 			return err
 		}
 		answer, err := s.upload(c.Context(), r, or(name, s.name))
-		if err != nil && profile == "" && s.storedAsLarge(c.Context(), r, or(name, s.name)) {
-			s.profile = policy.ProfileLarge
-			answer, err = s.upload(c.Context(), r, or(name, s.name))
-		}
 		if err != nil {
 			return s.explain(err)
 		}
 		if r.json {
 			return r.print(answer, nil)
 		}
-		var stored struct{ Name, Version string }
+		var stored struct{ Name, Version, Profile string }
 		if err := json.Unmarshal(answer, &stored); err != nil {
 			return fmt.Errorf("the gateway answered %.80q: %w", answer, err)
 		}
 		fmt.Fprintf(a.out, "%s@%s is stored: %s bytes, profile %s\nnext: weir policy shadow %s, then canary %s --percent 10, then activate %s\n",
-			stored.Name, stored.Version, grouped(len(s.wasm)), s.profile, stored.Name, stored.Name, stored.Name)
+			stored.Name, stored.Version, grouped(len(s.wasm)), stored.Profile, stored.Name, stored.Name, stored.Name)
 		return nil
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the module (default: the file's, or that in about.json)")
@@ -85,27 +80,6 @@ func (a *app) policyPush() *cobra.Command {
 
 func (s *subject) upload(ctx context.Context, r *remote, name string) ([]byte, error) {
 	return r.do(ctx, "POST", "/admin/policies"+query(map[string]string{"name": name, "profile": s.profile}), s.wasm, "application/wasm")
-}
-
-// storedAsLarge: the gateway has these bytes under this name already, in the profile that is not the default. Uploading
-// them again is no change, though a .wasm file does not say which profile it wants.
-func (s *subject) storedAsLarge(ctx context.Context, r *remote, name string) bool {
-	if r.token == "" {
-		return false // nothing was asked yet
-	}
-	answer, err := r.do(ctx, "GET", policyPath(name, "versions"), nil, "")
-	var stored struct {
-		Data []struct{ Version, Profile string }
-	}
-	if err != nil || json.Unmarshal(answer, &stored) != nil {
-		return false
-	}
-	for _, v := range stored.Data {
-		if hash, _, _ := strings.Cut(v.Version, "."); hash == s.version(nil) {
-			return v.Profile == policy.ProfileLarge
-		}
-	}
-	return false
 }
 
 func (a *app) policyList() *cobra.Command {

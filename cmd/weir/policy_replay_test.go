@@ -182,8 +182,8 @@ func TestPolicyReplayRefuses(t *testing.T) {
 		{exitFail, []string{"replay", "default", "--from", at(t, dir, "other", `{"level":"info"}`)}, `other:1: not a line of a decision log: it has no "owner"`},
 		{exitFail, []string{"replay", "default", "--from", at(t, dir, "facts", `{"owner":"operator","facts":{"nope":1},"decision":{}}`)}, "line 1: facts.nope: unknown field"},
 		{exitFail, []string{"replay", "default", "--from", at(t, dir, "long", `{"owner":"`+strings.Repeat("x", 2<<20)+`"}`)}, "token too long"},
-		{exitFail, []string{"replay", "default", "--from", log, "--params", `{"rules": 1}`}, "additional properties 'rules' not allowed"},
-		{exitFail, []string{"replay", "default", "--from", log, "--against", "priority", "--against-params", tableA}, "additional properties 'rules' not allowed"},
+		{exitFail, []string{"replay", "default", "--from", log, "--params", `{"rules": 1}`}, "rules: unknown; known are"},
+		{exitFail, []string{"replay", "default", "--from", log, "--against", "priority", "--against-params", tableA}, "rules: unknown; known are"},
 		{exitUsage, []string{"replay", "defualt", "--from", log}, `did you mean "default"?`},
 	} {
 		refused(t, c.code, append([]string{"policy"}, c.args...), c.want)

@@ -69,20 +69,8 @@ func aboutParams(err error) error {
 	}
 	told := *e
 	told.Param, told.Code = "params", codeParams
-	told.Message = "params: " + schemaErrors(strings.TrimPrefix(strings.TrimPrefix(told.Message, "policy module refused: "), "params: "))
+	told.Message = "params: " + strings.TrimPrefix(strings.TrimPrefix(told.Message, "policy module refused: "), "params: ")
 	return &told
-}
-
-// schemaErrors puts what a schema refused, a tree with a heading, into one line of places and reasons.
-func schemaErrors(text string) string {
-	lines := strings.Split(text, "\n")
-	if len(lines) > 1 && strings.HasPrefix(lines[0], "jsonschema ") {
-		lines = lines[1:]
-	}
-	for i, l := range lines {
-		lines[i] = strings.TrimPrefix(strings.TrimSpace(l), "- ")
-	}
-	return strings.Join(lines, "; ")
 }
 
 // loadAll makes sure that the host has the modules of what decides and of what is on trial; what can be gone back to

@@ -227,7 +227,7 @@ func TestParamsThatTheSchemaRefuses(t *testing.T) {
 		{"PUT", "/admin/tenants/1/rules", bad},
 		{"POST", "/admin/tenants/1/rules/dry-run", j{"params": bad}},
 	} {
-		f.refused(400, way.method, way.path, way.body, "params: at '/rules/0/then': ", "'qps_permile'").has(t, "error.param", "params")
+		f.refused(400, way.method, way.path, way.body, `params: rules[0].then.qps_permile: unknown; did you mean "qps_permille"?`).has(t, "error.param", "params")
 	}
 	f.unchanged(before)
 }

@@ -88,6 +88,23 @@ func TestTenantWithAModuleOfItsOwn(t *testing.T) {
 	f.ok("PUT", "/admin/tenants/1/rules", j{}).has(t, "module", "mine", "onError", "deny")
 }
 
+// What a tenant got wrong is said in its words.
+func TestTenantIsToldWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.account()
+	for when, says := range map[string]string{
+		`{"model":["x"]}`:              `params: rules[1].when.model: unknown; did you mean "models"?`,
+		`{"hours":{"from":"8:30"}}`:    `params: rules[1].when.hours.from: expected a time of day as HH:MM, from 00:00 to 24:00, such as "08:30"; got "8:30"`,
+		`{"labels":{"tire":["gold"]}}`: `params: rule 2: label "tire" is not in policies.labels: tier, soft, hot; did you mean "tier"? (weir_configure gave code 3)`,
+	} {
+		rules := `{"rules":[{},{"when":` + when + `}]}`
+		if a := f.refused(400, "PUT", "/admin/tenants/1/rules", rules); a.at("error.message") != says || a.at("error.code") != "policy_params_refused" {
+			t.Errorf("%s: %v", rules, a.at("error.message"))
+		}
+	}
+}
+
 // One org sees and changes nothing of another's.
 func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()

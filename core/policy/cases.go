@@ -194,7 +194,18 @@ func subset(path string, want, got any) (diff []string, err error) {
 		return diff, nil
 	}
 	if fmt.Sprint(want) != fmt.Sprint(got) || fmt.Sprintf("%T", want) != fmt.Sprintf("%T", got) {
-		return []string{fmt.Sprintf("%s: got %v, want %v", path[1:], got, want)}, nil
+		return []string{fmt.Sprintf("%s: got %v, want %s", path[1:], got, wanted(path, want))}, nil
 	}
 	return nil, nil
+}
+
+// wanted says an empty text: to want no fault is what most cases do, without a word.
+func wanted(path string, want any) string {
+	switch {
+	case want != "":
+		return fmt.Sprint(want)
+	case path == ".fault":
+		return "a decision (no fault)"
+	}
+	return `""`
 }

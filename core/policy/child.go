@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/weir-gateway/weir/sdk/abi"
 )
 
 // ChildArg is the hidden argument that makes a process the compile child.
@@ -132,7 +134,7 @@ func (j *job) compileAndRun(p *profile, v *verdict) error {
 	var said sayings
 	v.Cases, v.Hits, err = runCases(rt, code, p, j.Schema, j.Cases, said.log)
 	if err != nil {
-		return fmt.Errorf("%w%s", err, said.String())
+		return said.because(err)
 	}
 	return nil
 }
@@ -149,19 +151,45 @@ func start(rt wazero.Runtime, code wazero.CompiledModule, p *profile, config []b
 	var said sayings
 	in, err := open(rt, code, p, config, said.log, nil)
 	if err != nil {
-		return fmt.Errorf("%w%s", err, said.String())
+		return said.because(err)
 	}
 	in.close()
 	return nil
 }
 
 // sayings are what a guest logged in the child, for the message of its refusal.
-type sayings struct{ strings.Builder }
+type sayings struct {
+	lines []string
+	bytes int
+}
 
 func (s *sayings) log(_ uint32, text []byte) {
-	if s.Len()+len(text) < 2<<10 {
-		fmt.Fprintf(s, "; it said: %q", text)
+	if s.bytes += len(text); s.bytes < 2<<10 {
+		s.lines = append(s.lines, printable(string(text)))
 	}
+}
+
+// because puts what the guest said to an error. When it has refused its configuration, that is the reason; a code is none.
+func (s *sayings) because(err error) error {
+	said := strings.Join(s.lines, "; ")
+	var refused configureError
+	switch {
+	case said == "":
+		return err
+	case errors.As(err, &refused):
+		return fmt.Errorf("%s (%s gave code %d)", said, abi.ExportConfigure, uint32(refused))
+	}
+	return fmt.Errorf("%w; it said: %s", err, said)
+}
+
+// printable is a guest's text on one line.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
 }
 
 // newRuntime is the one configuration that the child and the gateway share; the cache is keyed by it.

@@ -156,7 +156,7 @@ func TestRunCasesSeesFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if results[0].Passed || results[0].Diff[0] != "fault: got trap, want " || !results[1].Passed || !results[2].Passed {
+	if results[0].Passed || results[0].Diff[0] != "fault: got trap, want a decision (no fault)" || !results[1].Passed || !results[2].Passed {
 		t.Errorf("results %+v", results)
 	}
 }

@@ -84,8 +84,9 @@ func checkParams(schema, params []byte) error {
 	if err != nil {
 		return fmt.Errorf("params: %w", err)
 	}
-	if err := compiled.Validate(value); err != nil {
-		return fmt.Errorf("params: %w", err)
+	err = compiled.Validate(value)
+	if wrong := new(jsonschema.ValidationError); errors.As(err, &wrong) {
+		return fmt.Errorf("params: %s", misfits(doc, value, wrong))
 	}
-	return nil
+	return err
 }

@@ -205,9 +205,17 @@ func (in *instance) configure(p *profile, config []byte) error {
 	}
 	code, err := in.ask(p.startFuel, abi.ExportConfigure, uint64(len(config)))
 	if err == nil && uint32(code) != 0 {
-		err = fmt.Errorf("%s refused the configuration with code %d", abi.ExportConfigure, uint32(code))
+		err = configureError(uint32(code))
 	}
 	return err
+}
+
+// configureError is the code with which a module refused its configuration.
+type configureError uint32
+
+// Error implements error.
+func (e configureError) Error() string {
+	return fmt.Sprintf("%s refused the configuration with code %d", abi.ExportConfigure, uint32(e))
 }
 
 // close frees the instance; its views are dead from here on.
