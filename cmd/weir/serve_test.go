@@ -247,10 +247,10 @@ func TestErrorsFoundLateSayWhere(t *testing.T) {
 		"module: defalt":                                          `:5:11: policies.module: "defalt" is neither a .wasm file nor one of the shipped modules: `,
 		"module: " + dir + "/none.wasm":                           `:5:11: policies.module: open ` + dir + `/none.wasm: no such file`,
 		"module: " + dir + "/broken.wasm":                         `:5:11: policies.module: ` + dir + `/broken.wasm: policy module refused: not a WebAssembly module`,
-		"module: soft-quota\n  params: {spent_permile: 1}":        `policies.params.spent_permile: the module has no such param; did you mean "spent_permille"?`,
-		"module: rules\n  params: {rules: [{whn: {}, then: {}}]}": `:6:26: policies.params.rules[0].whn: the module has no such param; did you mean "when"?`,
-		"module: rules\n  params: {rules: 5}":                     `:6:19: policies.params.rules: got number, want array`,
-		"module: default\n  params:\n    zzzzzzzzzz: 1":           `:7:17: policies.params.zzzzzzzzzz: the module has no such param; it has `,
+		"module: soft-quota\n  params: {spent_permile: 1}":        `policies.params.spent_permile: unknown; did you mean "spent_permille"?`,
+		"module: rules\n  params: {rules: [{whn: {}, then: {}}]}": `:6:26: policies.params.rules[0].whn: unknown; did you mean "when"?`,
+		"module: rules\n  params: {rules: 5}":                     `:6:19: policies.params.rules: expected a list; got 5`,
+		"module: default\n  params:\n    zzzzzzzzzz: 1":           `:7:17: policies.params.zzzzzzzzzz: unknown; known are `,
 	} {
 		file := filepath.Join(dir, "weir.yaml")
 		write(t, file, fmt.Sprintf("listen: {address: \"127.0.0.1:0\"}\nadmin: {address: \"127.0.0.1:0\", token: %s}\ndata: %q\npolicies:\n  %s\n", testToken, t.TempDir(), policies))
