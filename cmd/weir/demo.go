@@ -113,6 +113,7 @@ tiers:
   - {name: pro, qps: 50, tpm: 1000000}
 policies:
   module: default
+  header: true
   labels:
     - {name: tier, source: key}
     - {name: soft, source: key}

@@ -62,7 +62,7 @@ var objects = []object{
 	{name: "user", path: "/admin/users", stays: map[string]string{"org-id": "a user stays in its org",
 		"balance": "money moves with `weir user balance ID --delta AMOUNT` (or --set AMOUNT)"}, columns: []string{"id", "orgId", "name", "balanceCny"},
 		fields: append([]field{{"org-id", "orgId", integer, "the org it belongs to"}, {"name", "name", text, "name"},
-			{"balance", "balance", money, "prepaid balance (null: unmetered)"}}, rateFields...)},
+			{"balance", "balance", money, "prepaid balance (default 0: what has a price is refused with 402; null: unmetered)"}}, rateFields...)},
 	{name: "key", path: "/admin/keys", stays: map[string]string{"user-id": "a key stays with its user"}, columns: []string{"id", "userId", "name", "preview", "qpsLimit", "tpmLimit", "tier"},
 		fields: append([]field{{"user-id", "userId", integer, "the user it belongs to"}, {"name", "name", text, "name"},
 			{"tier", "tier", text, "tier"}, {"models", "models", list, "models it may use (none: all)"},

@@ -55,6 +55,13 @@ func TestEveryFlagIsDescribed(t *testing.T) {
 	}
 }
 
+// TestNewUsersHaveNothing: help says so, before the first request is refused.
+func TestNewUsersHaveNothing(t *testing.T) {
+	if out := must(t, nil, "user", "create", "--help"); !strings.Contains(out, "default 0: what has a price is refused with 402") {
+		t.Errorf("user create --help says %s", out)
+	}
+}
+
 // TestLimitsAndAudit: a change of the global limits holds from the next request on, and the audit tells of it.
 func TestLimitsAndAudit(t *testing.T) {
 	env := demo(t)

@@ -244,6 +244,7 @@ func (a *app) policyRollback() *cobra.Command {
 
 func (a *app) policyReport() *cobra.Command {
 	var o owner
+	var examples int
 	c := &cobra.Command{Use: "report NAME", Short: "What a version in shadow or canary would change, or changes", Args: exactly("NAME")}
 	r := a.remoteFlags(c)
 	o.flags(c)
@@ -256,8 +257,9 @@ func (a *app) policyReport() *cobra.Command {
 		if err != nil || r.json {
 			return orPrint(r, answer, err)
 		}
-		return a.printReported(r, answer)
+		return a.printReported(r, answer, examples)
 	}
+	examplesFlag(c, &examples)
 	return c
 }
 
@@ -270,13 +272,16 @@ type reported struct {
 	Running bool              `json:"running"`
 }
 
-func (a *app) printReported(r *remote, answer []byte) error {
+func (a *app) printReported(r *remote, answer []byte, examples int) error {
 	var got reported
 	if err := json.Unmarshal(answer, &got); err != nil {
 		return r.print(answer, nil)
 	}
 	report := got.Report
 	report.Changed, report.Kinds = got.Changed, got.Kinds
+	if err := firstExamples(&report, examples); err != nil {
+		return err
+	}
 	printChanges(a.out, &report)
 	if !got.Running {
 		fmt.Fprintln(a.out, "the trial has ended")

@@ -118,6 +118,9 @@ func TestPolicyRemoteShows(t *testing.T) {
 		}
 	}
 	g.answer = report
+	if out := must(t, env, "policy", "report", "mine", "--examples", "0"); strings.Contains(out, "example 1") {
+		t.Errorf("without examples it prints %s", out)
+	}
 	if strings.Contains(must(t, env, "policy", "report", "mine"), "status") {
 		t.Error("a field that does not differ is shown")
 	}
@@ -133,6 +136,7 @@ func TestPolicyRemoteRefuses(t *testing.T) {
 		{exitUsage, "canary mine --percent 0", "--percent: want 1 to 100 of a hundred keys, got 0"},
 		{exitUsage, "canary mine --percent 101", "got 101"},
 		{exitUsage, "canary mine --percent x", `--percent: expected a whole number, got "x"`},
+		{exitUsage, "report mine --examples x", `--examples: expected a whole number, got "x"`},
 		{exitUsage, "shadow", "takes NAME, got 0"},
 		{exitUsage, "activate mine --on-error dney", `did you mean "deny"?`},
 		{exitUsage, "activate mine --org x", `--org: want the id of an org, a whole number from 1, got "x"`},

@@ -21,7 +21,7 @@ type replayFlags struct {
 	setting
 	from, owner, module string
 	profile             string
-	limit               int
+	limit, examples     int
 	exitCode            bool
 }
 
@@ -32,6 +32,7 @@ func (f *replayFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.owner, "owner", policy.Operator.String(), "whose lines: operator, org:ID or all")
 	c.Flags().StringVar(&f.module, "module", "", "only the lines of the module of this `name`")
 	c.Flags().IntVar(&f.limit, "limit", 0, "at most so many lines, the last ones (0: all)")
+	examplesFlag(c, &f.examples)
 	c.Flags().BoolVar(&f.exitCode, "exit-code", false, "exit with 1 when a decision would change")
 }
 
@@ -82,6 +83,9 @@ func (a *app) replay(ctx context.Context, f *replayFlags, sides []side, asJSON b
 	if _, err := policy.ParseOwner(f.owner); err != nil && f.owner != "all" {
 		return usageError("--owner: unknown owner %q: want operator, org:ID or all", f.owner)
 	}
+	if err := firstExamples(&policy.Report{}, f.examples); err != nil {
+		return err
+	}
 	if f.limit < 0 {
 		return usageError("--limit: want 0 or more, got %d", f.limit)
 	}
@@ -124,6 +128,9 @@ func (a *app) replay(ctx context.Context, f *replayFlags, sides []side, asJSON b
 }
 
 func (a *app) printReplay(f *replayFlags, log *decisionLog, r *policy.Report, asJSON bool) error {
+	if err := firstExamples(r, f.examples); err != nil {
+		return err
+	}
 	if asJSON {
 		if err := a.printJSON(r); err != nil {
 			return err

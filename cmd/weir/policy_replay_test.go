@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -118,6 +119,12 @@ func TestPolicyReplayText(t *testing.T) {
 	for _, want := range []string{"default@", " -> rules@", "300 decisions compared, ", " would change (", "field qps_permille", "rule 1 o1", "example 1  {", "qps_permille: 1000 -> 500"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("replay --against lacks %q: %s", want, out)
+		}
+	}
+	for n, wants := range map[string]string{"0": "", "1": "example 1  {"} {
+		out = must(t, nil, "policy", "replay", "--from", log, "rules", "--params", tableA, "--against", "default", "--examples", n)
+		if got := strings.Count(out, "\nexample "); fmt.Sprint(got) != n || !strings.Contains(out, wants) {
+			t.Errorf("--examples %s shows %d: %s", n, got, out)
 		}
 	}
 	out = must(t, nil, "policy", "diff", "rules", "rules", "--params-a", tableA, "--params-b", tableB, "--from", log)

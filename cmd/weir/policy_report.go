@@ -10,8 +10,23 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/policy"
 )
+
+// examplesFlag is how many examples of a report are shown.
+func examplesFlag(c *cobra.Command, n *int) {
+	c.Flags().IntVar(n, "examples", 10, "show at most so many examples of decisions that would change; a report keeps ten")
+}
+
+// firstExamples leaves the first n examples of a report.
+func firstExamples(r *policy.Report, n int) error {
+	if n < 0 {
+		return usageError("--examples: want 0 or more, got %d", n)
+	}
+	r.Examples = r.Examples[:min(n, len(r.Examples))]
+	return nil
+}
 
 // printChanges shows a report to people: how many decisions would change, in what, by which rules, and examples.
 func printChanges(w io.Writer, r *policy.Report) {

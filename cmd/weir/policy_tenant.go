@@ -115,6 +115,7 @@ func (a *app) rulesTrial() *cobra.Command {
 
 func (a *app) rulesReport() *cobra.Command {
 	var org string
+	var examples int
 	c := &cobra.Command{Use: "report --org N", Short: "What the rules on trial would change, or change", Args: exactly()}
 	r := a.remoteFlags(c)
 	orgFlag(c, &org)
@@ -127,8 +128,9 @@ func (a *app) rulesReport() *cobra.Command {
 		if err != nil || r.json {
 			return orPrint(r, answer, err)
 		}
-		return a.printReported(r, answer)
+		return a.printReported(r, answer, examples)
 	}
+	examplesFlag(c, &examples)
 	return c
 }
 

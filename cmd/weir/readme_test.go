@@ -51,7 +51,7 @@ func TestReadmeTour(t *testing.T) {
 		{`"429": 18`, `"200": 2`, `"limit_key": "key:1"`, `"retry_after_ms"`, `"first_429_at_index"`},
 		{"request_exceeds_limit", `"kind":"tpm"`, `"limit":50`},
 		{"finalized", "currentTokens", "gpt-4o-mini"},
-		{"Tokens: 20000", "priority", "Tokens: 10000"},
+		{"Tokens: 20000", "X-Weir-Policy: default@", "X-Weir-Policy: priority@", "Tokens: 10000"},
 	}
 	blocks := readme(t, "tour")
 	if len(blocks) != len(promises) {
@@ -81,7 +81,7 @@ func TestReadmePolicy(t *testing.T) {
 	}
 	promises := [][]string{
 		{"night.wasm: ", "cases passed, 0 failed", "is stored", "shadow: night@"},
-		{"1 decision compared, 1 would change", "decides for 10 % of the keys", "operator: default@"},
+		{"1 decision compared, 1 would change", "decides for 100 % of the keys", "canary 100 % of the keys\n1 decision compared", "operator: default@"},
 	}
 	env, dir := demo(t), t.TempDir()
 	for i, b := range readme(t, "policy") {
@@ -141,6 +141,16 @@ func TestReadmeConfig(t *testing.T) {
 	out := shell(t, t.TempDir(), blocks[0], nil)
 	if !strings.Contains(out, "weir.yaml: ok") {
 		t.Errorf("config check said:\n%s", out)
+	}
+}
+
+// TestReadmeKeys makes a key as the README says, and its first request is not refused.
+func TestReadmeKeys(t *testing.T) {
+	p := serve(t, "")
+	out := shell(t, t.TempDir(), readme(t, "keys")[0], p.env)
+	key := regexp.MustCompile(`sk-weir-\w{8}-[\w-]{43}`).FindString(out)
+	if got := p.status(key, hello); got != 200 {
+		t.Errorf("the first request with %s gets %d:\n%s", key, got, out)
 	}
 }
 
