@@ -40,6 +40,13 @@ func TestUsers(t *testing.T) {
 	f.refused(400, "PATCH", "/admin/users/1", j{"balanceCny": 5}, "POST /admin/users/1/balance", "deltaCny")
 	f.refused(400, "PATCH", "/admin/users/1", j{"orgId": 1}, "stays in its org")
 	f.ok("PATCH", "/admin/users/1", j{"name": "Alice"}).has(t, "name", "Alice", "qpsLimit", 7, "balanceCny", "100.5")
+	f.ok("GET", "/admin/users/1", nil).has(t, "overrun", "debt")
+	f.refused(400, "PATCH", "/admin/users/1", j{"overrun": "clipp"}, `overrun: expected debt, clip or cut, got "clipp"; did you mean "clip"?`)
+	f.refused(400, "PATCH", "/admin/users/1", j{"overrun": ""}, "expected debt, clip or cut")
+	f.ok("PATCH", "/admin/users/1", j{"overrun": "cut"}).has(t, "overrun", "cut")
+	if u, _ := f.dir.User(1); u.Overrun != "cut" {
+		t.Errorf("the directory has %+v", u)
+	}
 	if u, _ := f.dir.User(3); !u.Unmetered {
 		t.Error("carol is metered")
 	}

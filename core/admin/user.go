@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 )
 
@@ -16,7 +18,8 @@ func (a *API) userView(u auth.User) object {
 }
 
 func (a *API) userWith(u auth.User, available, held llm.Micro) object {
-	v := object{{"id", u.ID}, {"orgId", u.OrgID}, {"name", u.Name}, {"qpsLimit", u.QPSLimit}, {"tpmLimit", u.TPMLimit}}
+	v := object{{"id", u.ID}, {"orgId", u.OrgID}, {"name", u.Name}, {"qpsLimit", u.QPSLimit}, {"tpmLimit", u.TPMLimit},
+		{"overrun", cmp.Or(u.Overrun, limit.Debt.String())}}
 	return append(v, a.balanceView(u, available, held)...)
 }
 
@@ -37,6 +40,14 @@ func (b *body) user(u *auth.User) {
 	b.text("name", &u.Name, checkName)
 	b.count("qpsLimit", &u.QPSLimit)
 	b.count("tpmLimit", &u.TPMLimit)
+	b.text("overrun", &u.Overrun, checkOverrun)
+}
+
+func checkOverrun(s string) error {
+	if _, known := limit.ParseOverrun(s); known && s != "" {
+		return nil
+	}
+	return fmt.Errorf("expected debt, clip or cut, got %.64q%s", s, suggest(s, limit.OverrunNames()))
 }
 
 func (a *API) listUsers(c *call) (answer, error) {

@@ -22,7 +22,8 @@ type User struct {
 	Name      string `json:"name"`
 	QPSLimit  int64  `json:"qpsLimit"`
 	TPMLimit  int64  `json:"tpmLimit"`
-	Unmetered bool   `json:"unmetered"` // balanceCny null: no balance is tested
+	Unmetered bool   `json:"unmetered"`         // balanceCny null: no balance is tested
+	Overrun   string `json:"overrun,omitempty"` // who pays beyond a hold: debt (or empty), clip or cut; limit.Overrun says more
 }
 
 // Key is a virtual API key. Stored under "key". The secret is never kept: Hash is keyed.

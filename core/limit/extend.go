@@ -69,12 +69,13 @@ func (m *Memory) gatherMore(s *step, h *hold, dims []Dim, output llm.Tokens, sur
 	return nil
 }
 
-// topUp asks every meter that is held for what is missing to tokens, and the money for what that costs.
+// topUp asks every meter that is held for what is missing to tokens, and the money for what that costs. But for Cut the
+// tokens are not asked, but told: they are spent whether or not they fit.
 func (s *step) topUp(h *hold, tokens llm.Tokens) {
 	for i := range h.n {
 		c := &h.charges[i]
 		if more := c.target(tokens) - c.total; more > 0 {
-			s.asks[s.n] = ask{m: c.m, tpm: c.tpm, cost: c.cost, rank: rankOf(c.m.id.Kind, i), loose: c.loose,
+			s.asks[s.n] = ask{m: c.m, tpm: c.tpm, cost: c.cost, rank: rankOf(c.m.id.Kind, i), loose: c.loose || h.money.Overrun != Cut,
 				tokens: more, held: uint8(i + 1)}
 			s.n++
 			s.lockLater(c.m)

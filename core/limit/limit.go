@@ -61,6 +61,7 @@ type Money struct {
 	Billed     bool      // false: limited, not billed
 	Balance    bool      // the user's balance is metered
 	Overdraft  llm.Micro // how far below zero the balance may go for this request
+	Overrun    Overrun   // what becomes of usage beyond the hold
 	Quota      bool      // the key's quota is metered
 	QuotaLimit llm.Micro // effective; a limit of 0 with Quota set refuses everything
 	Label      int32     // quota period, e.g. 202611, in the key's zone
@@ -158,5 +159,6 @@ type Settlement struct {
 	Status llm.Status
 	Usage  llm.Usage // what was charged for
 	Cost   llm.Micro
-	Seq    uint64 // the ledger entry to wait for; 0 when there is none
+	House  llm.Micro // what Usage costs beyond Cost, under Clip: the house pays it
+	Seq    uint64    // the ledger entry to wait for; 0 when there is none
 }

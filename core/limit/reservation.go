@@ -160,8 +160,12 @@ func (r Reservation) Relayed(total llm.Tokens) {
 
 // note writes a progress entry. If the journal is down the next one tries again: a settlement needs none of them.
 func (h *hold) note(now time.Duration) {
+	output := h.progress.relayed
+	if h.money.Overrun == Clip {
+		output = min(output, h.granted) // a recovery charges what it finds
+	}
 	h.entry = llm.Entry{Kind: llm.EntryProgress, ID: h.id, AtMS: h.atMS + h.sinceMS(now), Channel: h.channel,
-		Usage: llm.Usage{OutputTokens: h.progress.relayed}}
+		Usage: llm.Usage{OutputTokens: output}}
 	if _, err := h.owner.journal.Append(&h.entry); err == nil {
 		h.noted, h.notedAt = h.progress.relayed, now
 	}
@@ -215,7 +219,8 @@ func (h *hold) owe(now time.Duration, u llm.Usage) {
 	if !h.money.Billed || (h.balance == nil && h.quota == nil) {
 		return
 	}
-	if more := h.money.Price.Cost(u) - h.amount; more > 0 {
+	cost, _ := h.charge(u)
+	if more := cost - h.amount; more > 0 {
 		h.amount += more
 		for _, m := range [...]*meter{h.balance, h.quota} {
 			if m != nil {
@@ -225,6 +230,15 @@ func (h *hold) owe(now time.Duration, u llm.Usage) {
 			}
 		}
 	}
+}
+
+// charge is what u costs the user and, beyond it, the house.
+func (h *hold) charge(u llm.Usage) (user, house llm.Micro) {
+	cost := h.money.Price.Cost(u)
+	if h.money.Overrun == Clip && cost > h.amount {
+		return h.amount, cost - h.amount
+	}
+	return cost, 0
 }
 
 // Extend adds dimensions (an attempt's channel) and output (a top-up in mid-stream), all or nothing. A stale handle
@@ -297,7 +311,7 @@ func (h *hold) settle(e *ending, s *Settlement) {
 	o := endings(&h.progress, e)
 	s.First, s.Status, s.Usage = true, o.status, o.usage
 	if o.owed() && h.money.Billed {
-		s.Cost = h.money.Price.Cost(s.Usage)
+		s.Cost, s.House = h.charge(s.Usage)
 	}
 	s.Seq = m.resolve(h, now, s, o.estimated)
 	m.free(h, now, s.Usage.Total(), s.Cost)

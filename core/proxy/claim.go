@@ -157,6 +157,7 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 func moneyFor(who *auth.Caller, d *policy.Decision, price llm.Price) limit.Money {
 	m := limit.Money{Price: price.Scale(d.Price), Billed: !d.NoBill, Balance: true, Overdraft: d.Overdraft,
 		Quota: true, QuotaLimit: llm.Micro(limit.Scale(int64(who.Key.MonthlyQuota), d.Quota))}
+	m.Overrun, _ = limit.ParseOverrun(who.User.Overrun) // it was checked when it was set
 	if who.User.Unmetered {
 		m.Overdraft = math.MaxInt64
 	}

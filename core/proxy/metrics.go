@@ -24,6 +24,7 @@ type meters struct {
 	input        *metrics.Counter
 	cached       *metrics.Counter
 	output       *metrics.Counter
+	clipped      *metrics.Counter
 	clientGone   *metrics.Counter
 	authFailures *metrics.Counter
 	panics       *metrics.Counter
@@ -39,6 +40,7 @@ func newMeters(l limit.Limiter) *meters {
 		input:        set.NewCounter(`weir_tokens_total{class="input"}`),
 		cached:       set.NewCounter(`weir_tokens_total{class="cached_input"}`),
 		output:       set.NewCounter(`weir_tokens_total{class="output"}`),
+		clipped:      set.NewCounter("weir_overrun_clipped_micro_total"),
 		clientGone:   set.NewCounter("weir_client_gone_total"),
 		authFailures: set.NewCounter("weir_auth_failures_total"),
 		panics:       set.NewCounter("weir_panics_total"),
@@ -72,6 +74,9 @@ func (m *meters) observe(c *call, took time.Duration) {
 	}
 	if n := len(c.claim.Shadowed); n > 0 && r.settlement != llm.StatusOpen {
 		m.shadowLimit.Add(n)
+	}
+	if r.house > 0 {
+		m.clipped.AddInt64(int64(r.house))
 	}
 	m.input.Add(int(r.usage.InputTokens - r.usage.CachedInputTokens))
 	m.cached.Add(int(r.usage.CachedInputTokens))

@@ -80,12 +80,13 @@ func TestM07OneLargeEvent(t *testing.T) {
 	}
 }
 
-// An upstream that keeps its cap, but whose text we count as up to a quarter more, is not cut, and nobody pays for the
-// difference: here it takes each word for a token, and we take one word in seventeen for several.
+// An upstream that keeps its cap, but whose text we count as up to a quarter more, is not cut, and under the rule cut
+// nobody pays for the difference: here it takes each word for a token, and we take one word in seventeen for several.
 func TestDoubtIsNotCharged(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.balance = price.Hold(60, 100)
-		s.sim.Default.Text = "the sun was in the sky and the moon was at the sea and far from zyzzyvas"
+		s.user.Overrun = "cut"
+		s.sim.Default.Text = doubtful
 	})
 	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=10000,usage=none").want(t, 200)
 	ev := p.events()
@@ -99,7 +100,7 @@ func TestDoubtIsNotCharged(t *testing.T) {
 	}
 	counter, err := tokens.New(tokens.Options{})
 	must(t, err)
-	if n := counter.Text(counter.For("gpt-4o"), []byte(" the sun was in the sky and the moon was at the sea and far from zyzzyvas")) * words / 17; n <= e.Usage.OutputTokens {
+	if n := counter.Text(counter.For("gpt-4o"), []byte(" "+doubtful)) * words / 17; n <= e.Usage.OutputTokens {
 		t.Fatalf("the text counts as %d, within the hold of %d: nothing was in doubt", n, e.Usage.OutputTokens)
 	}
 }

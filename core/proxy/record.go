@@ -25,14 +25,15 @@ type record struct {
 	settlement llm.Status
 	usage      llm.Usage
 	cost       llm.Micro
-	reported   bool   // usage is the provider's
-	seq        uint64 // ledger entry of the settlement
+	house      llm.Micro // what the usage costs beyond cost
+	reported   bool      // usage is the provider's
+	seq        uint64    // ledger entry of the settlement
 }
 
 // settled notes how the hold ended. Only the first ending counts.
 func (r *record) settled(s limit.Settlement, reported bool) {
 	if s.First {
-		r.settlement, r.usage, r.cost, r.seq, r.reported = s.Status, s.Usage, s.Cost, s.Seq, reported
+		r.settlement, r.usage, r.cost, r.house, r.seq, r.reported = s.Status, s.Usage, s.Cost, s.House, s.Seq, reported
 	}
 }
 
@@ -60,6 +61,9 @@ func (s *Server) conclude(c *call) {
 	if r.settlement != llm.StatusOpen {
 		attrs = append(attrs, slog.String("settlement", r.settlement.String()), slog.Int64("input_tokens", int64(r.usage.InputTokens)),
 			slog.Int64("output_tokens", int64(r.usage.OutputTokens)), slog.Int64("cost_micro", int64(r.cost)), slog.Bool("reported", r.reported))
+	}
+	if r.house > 0 {
+		attrs = append(attrs, slog.Int64("clipped_micro", int64(r.house)))
 	}
 	if d := &c.decision; d.Module != "" && c.model != nil {
 		attrs = append(attrs, slog.String("policy", d.Module), slog.String("version", d.Version), slog.Int("reason", int(d.Reason)))

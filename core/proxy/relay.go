@@ -35,6 +35,8 @@ type relay struct {
 	total    llm.Tokens // output as we count it
 	deltas   llm.Tokens // texts that came: at least so many tokens
 	granted  llm.Tokens // output that is held
+	rule     limit.Overrun
+	askAt    llm.Tokens // total from which more room is asked for again, under Clip
 	denied   *refusal   // there is no more room: what came after is neither relayed nor owed
 	seen     bool       // the terminal event came
 	failed   bool       // the upstream sent an error event of its own
@@ -64,7 +66,7 @@ func (s *Server) stream(c *call, res limit.Reservation, resp *upstream.Response)
 	res.Answered(resp.Status)
 	c.record.status = resp.Status
 	r := &c.relay
-	r.server, r.resp, r.granted = s, resp, res.Granted()
+	r.server, r.resp, r.granted, r.rule = s, resp, res.Granted(), c.claim.Money.Overrun
 	r.parser.Reset(c.endpoint())
 	r.res, c.streaming = res.Move(), true
 	out.SetBodyStream(r, -1)
@@ -197,14 +199,29 @@ func (r *relay) report() {
 	}
 }
 
-// owed is the output to charge for by our own count: never beyond the hold, which is the cap the upstream was sent.
-func (r *relay) owed() llm.Tokens { return min(r.total, r.granted) }
+// owed is the output to charge for by our own count while the stream runs: not beyond the hold, which is the cap that the
+// upstream was sent, unless the house pays for what is beyond.
+func (r *relay) owed() llm.Tokens {
+	if r.rule == limit.Clip {
+		return r.total
+	}
+	return min(r.total, r.granted)
+}
+
+// due is what is owed when the stream ends. Under Debt that is all that was relayed in doubt: an upstream that ignores its
+// cap has been cut by then.
+func (r *relay) due() llm.Tokens {
+	if r.rule == limit.Debt && r.denied == nil {
+		return r.total
+	}
+	return r.owed()
+}
 
 // complete settles, and lets the terminal event go when the settlement is acknowledged.
 func (r *relay) complete() []byte {
 	u, _, ok := r.parser.Usage()
 	if !ok {
-		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.owed()}
+		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.due()}
 	}
 	r.call.record.settled(r.res.Commit(u, ok), ok)
 	if err := r.server.acknowledged(r.call, r.call.record.seq); err != nil {
@@ -228,10 +245,13 @@ func (r *relay) broke(err error) ([]byte, error) {
 	return r.stop(e), nil
 }
 
-// topUp makes room for a total beyond the hold, or tells that there is none. An upstream that keeps to the cap it was sent
-// must not be cut because we count its text differently: each delta is at least one token, and as long as those are
-// within the hold, our count may be over it by a quarter, which is relayed but not owed.
+// topUp makes room for a total beyond the hold, or tells that there is none and that the stream has to end. An upstream that
+// keeps to the cap it was sent must not be cut because we count its text differently: each delta is at least one token,
+// and as long as those are within the hold, our count may be over it by a quarter. Under Clip nothing is cut.
 func (r *relay) topUp(total llm.Tokens) bool {
+	if total < r.askAt {
+		return true
+	}
 	more := total - r.granted + topUpTokens
 	denial, err := r.res.Extend(context.Background(), nil, more)
 	switch {
@@ -242,7 +262,10 @@ func (r *relay) topUp(total llm.Tokens) bool {
 	case denial == nil:
 		r.granted += more
 		return true
-	case r.deltas <= r.granted && total <= r.granted+r.granted/4:
+	case r.rule == limit.Clip:
+		r.askAt = total + topUpTokens
+		return true
+	case r.deltas <= r.granted && inDoubt(total, r.granted):
 		return true
 	}
 	r.server.meter.denied(denial)
@@ -250,6 +273,9 @@ func (r *relay) topUp(total llm.Tokens) bool {
 	r.denied = &refused
 	return false
 }
+
+// inDoubt tells whether text that we count as n tokens may be within a cap in the provider's count.
+func inDoubt(n, granted llm.Tokens) bool { return n <= granted+granted/4 }
 
 // stop ends the stream with an error event behind what is already in out.
 func (r *relay) stop(e *llm.Error) []byte {
@@ -272,6 +298,9 @@ func (r *relay) Close() error {
 		c.record.gone = true // nothing of ours ended the stream
 	}
 	_, _, reported := r.parser.Usage()
+	if !reported {
+		r.res.Relayed(r.due())
+	}
 	c.record.settled(r.res.Release(), reported && r.denied == nil)
 	s.end(c)
 	return nil

@@ -310,7 +310,8 @@ func (s *Server) write(c *call, resp *upstream.Response, body []byte) {
 	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
 }
 
-// usageOf is the usage an answer reports, else the text it holds, counted, but no more than the cap the upstream was sent.
+// usageOf is the usage an answer reports, else the text it holds, counted. Beyond the cap that the upstream was sent it is
+// owed as a stream's is: by the user as long as the upstream may have kept the cap, or by the house.
 func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 	if c.endpoint() == llm.CountTokens {
 		return llm.Usage{}, true
@@ -327,7 +328,10 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 			u.OutputTokens += s.p.Counter.Escaped(c.enc, t.In(body))
 		}
 	}
-	u.OutputTokens = min(u.OutputTokens, c.request.Granted)
+	rule, granted := c.claim.Money.Overrun, c.request.Granted
+	if rule == limit.Cut || rule == limit.Debt && !inDoubt(u.OutputTokens, granted) {
+		u.OutputTokens = min(u.OutputTokens, granted)
+	}
 	return u, false
 }
 
