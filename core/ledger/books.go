@@ -140,9 +140,11 @@ func (b *books) end(e *llm.Entry) (*llm.Entry, error) {
 		a := b.user(r.UserID)
 		a.posted = llm.AddMicro(a.posted, e.Cost)
 		b.users[r.UserID] = a
-		if r.Label != 0 {
-			q := quotaID{r.KeyID, r.Label}
-			b.quotas[q] = llm.AddMicro(b.quota(q), e.Cost)
+		for _, label := range r.Labels() {
+			if label != 0 {
+				q := quotaID{r.KeyID, label}
+				b.quotas[q] = llm.AddMicro(b.quota(q), e.Cost)
+			}
 		}
 	}
 	return r, nil

@@ -108,6 +108,8 @@ func (c *coder) fields(e *llm.Entry) {
 	number(c, &e.HTTPStatus, b.HTTPStatus)
 	number(c, &e.LatencyMS, b.LatencyMS)
 	number(c, &e.FirstMS, b.FirstMS)
+	number(c, &e.WeekLabel, b.WeekLabel)
+	number(c, &e.DayLabel, b.DayLabel)
 }
 
 // present moves to the next field and reports whether it is to be read.

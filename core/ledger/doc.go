@@ -100,7 +100,7 @@
 //	m <name>                  epoch, currency, audit, restoring
 //	n <kind>                  next free document number
 //	o <reservation>           open reservation, saved
-//	q <key> <label>           used in a period; the label is as 202611
+//	q <key> <label>           used in a period: a month is 202611, a week its first day (2026334), a day 20261130
 //	t <unix second> <chunk>   that chunk has endings of that second
 //	u <user>                  credits, posted
 //
@@ -134,14 +134,15 @@
 //	4 status            11 label             18 per request               25 HTTP status
 //	5 reservation       12 model (text)      19 held                      26 latency, ms
 //	6 request id        13 channel (text)    20 cost, or credit delta     27 first byte, ms
+//	28 label of the week                     29 label of the day
 //
 // A reader that meets a bit it does not know has met a newer version. To read a running ledger, take a backup of it
 // (see backup.go for its format).
 //
 // The balance of a user is credits - posted - held, where held is the sum over open, billed reservations. Credits is the
 // sum of all credit entries, posted of the costs of all settles (a void, a status of refunded or failed and a
-// reservation that is not billed cost 0), used the same per key and label where the label is not 0. Of two endings of a
-// reservation only the first is in the log.
+// reservation that is not billed cost 0), used the same per key and label, for each of a reserve's labels that is not 0.
+// Of two endings of a reservation only the first is in the log.
 //
 // # Rejected
 //

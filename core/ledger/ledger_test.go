@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -324,6 +325,39 @@ func TestOldPeriods(t *testing.T) {
 	r.write(late)
 	r.write(r.settle(late.ID, 1))
 	r.verify()
+}
+
+// A request is charged to its month, its week and its day, each fixed at its reserve, and a restart knows the newest two of
+// each.
+func TestPeriodsOfEachWindow(t *testing.T) {
+	r := fresh(t)
+	var late llm.Entry
+	for day := int32(1); day <= 4; day++ {
+		e := r.hold(1)
+		e.Label, e.WeekLabel, e.DayLabel = 202610+day, 2026300+7*day, 20261100+day
+		r.write(e)
+		if day == 1 {
+			late = e
+			continue
+		}
+		r.write(r.settle(e.ID, 1))
+	}
+	r.write(r.settle(late.ID, 1))
+	r = r.restart()
+	want := []ledger.QuotaUse{{7, 202613, 102}, {7, 202614, 102}, {7, 2026321, 102}, {7, 2026328, 102}, {7, 20261103, 102}, {7, 20261104, 102}}
+	if !slices.Equal(r.state.Used, want) {
+		t.Errorf("used: %v, want %v", r.state.Used, want)
+	}
+	for _, id := range []string{string(quotaKeyOf(7, 2026307)), string(quotaKeyOf(7, 20261101))} {
+		if v, ok, err := r.store.Get([]byte(id)); err != nil || !ok || !slices.Equal(v, []byte{1, 0xcc, 1}) {
+			t.Errorf("%x: %x, %v", id, v, err)
+		}
+	}
+	r.verify()
+}
+
+func quotaKeyOf(key uint64, label uint32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte("q"), key), label)
 }
 
 func TestNextIDNeverRepeats(t *testing.T) {

@@ -31,7 +31,9 @@ func newNaive() *naive {
 func (n *naive) charge(r llm.Entry, cost llm.Micro) {
 	if r.Billed {
 		n.posted[r.UserID] += cost
-		n.used[ledger.QuotaUse{Key: r.KeyID, Label: r.Label}] += cost
+		for _, label := range r.Labels() {
+			n.used[ledger.QuotaUse{Key: r.KeyID, Label: label}] += cost
+		}
 	}
 }
 
@@ -93,6 +95,7 @@ func (w *world) id(t *rapid.T) uint64 {
 func (w *world) reserve(t *rapid.T) {
 	e := llm.Entry{Kind: llm.EntryReserve, ID: w.l.NextID(), UserID: rapid.Uint64Range(1, 3).Draw(t, "user"),
 		KeyID: rapid.Uint64Range(1, 3).Draw(t, "key"), Label: rapid.Int32Range(202610, 202612).Draw(t, "label"), Price: price,
+		WeekLabel: rapid.SampledFrom([]int32{0, 2026327, 2026334}).Draw(t, "week"), DayLabel: rapid.SampledFrom([]int32{0, 20261130, 20261201}).Draw(t, "day"),
 		Billed: rapid.IntRange(0, 4).Draw(t, "billed") > 0, Usage: llm.Usage{InputTokens: llm.Tokens(rapid.IntRange(0, 100).Draw(t, "in"))}}
 	e.Held = e.Price.Hold(e.Usage.InputTokens, 100)
 	if err := w.write(e); err != nil {

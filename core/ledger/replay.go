@@ -135,7 +135,8 @@ func readQuota(k, v []byte) (id quotaID, used llm.Micro, err error) {
 
 func getNumbersInto(v []byte, m *llm.Micro) error { return getNumbers(v, (*int64)(m)) }
 
-// readQuotas keeps the newest two periods of each key in memory; older ones are read when an entry names them.
+// readQuotas keeps the newest two periods of each key and window in memory; older ones are read when an entry names
+// them. Labels of one window are beside each other, oldest first.
 func (o *owner) readQuotas() error {
 	var last, before quotaID
 	return o.l.scan([]byte{keyQuota}, nil, false, func(k, v []byte) (bool, error) {
@@ -143,13 +144,18 @@ func (o *owner) readQuotas() error {
 		if err != nil {
 			return false, err
 		}
-		if before.key == id.key && last.key == id.key {
+		if before.follows(id) && last.follows(id) {
 			delete(o.books.quotas, before)
 		}
 		o.books.quotas[id] = used
 		before, last = last, id
 		return true, nil
 	})
+}
+
+// follows tells whether two periods are of the same key and window.
+func (q quotaID) follows(o quotaID) bool {
+	return q.key == o.key && llm.WindowOf(q.label) == llm.WindowOf(o.label)
 }
 
 // loadQuota reads one total. A damaged or unreadable one cannot be told to the fold that asks; it shows in Verify.

@@ -45,7 +45,9 @@ type Entry struct {
 	OrgID      uint64
 	UserID     uint64
 	KeyID      uint64
-	Label      int32 // quota period, e.g. 202611, fixed at reserve in the key's zone; 0: no quota is metered
+	Label      int32 // quota month, e.g. 202611, fixed at reserve in the quota's zone; 0: no quota is metered
+	WeekLabel  int32 // the same of a week, by its first day: 2026334 is the one of November 30th
+	DayLabel   int32 // the same of a day, by its date: 20261130
 	Model      string
 	Channel    string // settle: the channel that answered
 	Price      Price  // reserve: the snapshot the settlement will use
@@ -56,3 +58,6 @@ type Entry struct {
 	LatencyMS  int64  // settle, void: admission to end
 	FirstMS    int64  // settle: admission to first upstream byte; 0 when there was none
 }
+
+// Labels are the periods that a reserve's cost is charged to, by Window; 0 is none.
+func (e *Entry) Labels() [Windows]int32 { return [...]int32{Month: e.Label, Week: e.WeekLabel, Day: e.DayLabel} }
