@@ -1,7 +1,7 @@
 // Package core is Weir, an LLM gateway whose limits are programmable. It holds no code; this page is the map.
 //
 // A fasthttp core proxies OpenAI- and Anthropic-shaped traffic and runs a native limiter on the hot path: sliding
-// windows for requests and tokens, concurrency, a prepaid balance and a monthly quota per key, all held by one object,
+// windows for requests and tokens, concurrency, a prepaid balance and quotas per key, all held by one object,
 // the Reservation, which is settled exactly once. WebAssembly policy modules decide, per request, which limits apply;
 // the native core decides whether they are met, so a bad module can never over-admit, lose money or stall the process.
 //
@@ -70,7 +70,7 @@
 //	attempt      one try of one channel
 //	dimension    key, model, global, user, org, ip, end_user, key+model, channel, or one that a policy names
 //	meter        one counter of one dimension; window: the span a meter counts over
-//	balance      prepaid money of a user; quota: what a key may spend in a calendar month
+//	balance      prepaid money of a user; quota, budget: what a key may spend in a month, a week or a day
 //	claim        what a request asks for -> reservation -> commit | release; denial: the limiter's no
 //	policy       module, version, params, facts, decision, envelope
 //	tier         a named set of limits

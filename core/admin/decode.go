@@ -31,6 +31,7 @@ const (
 // body is one JSON object on its way in. Readers take its members one by one; an absent member leaves its
 // target as it is; the first error sticks, and end reports it, or a member nobody asked for.
 type body struct {
+	at      string // of a nested object: its place, with a dot behind
 	members map[string]json.RawMessage
 	order   []string
 	asked   []string
@@ -162,7 +163,7 @@ func prefixed(at string) string {
 // fail keeps the first error.
 func (b *body) fail(name, format string, args ...any) {
 	if b.err == nil {
-		b.err = llm.Invalid(name, name+": "+format, args...)
+		b.err = llm.Invalid(b.at+name, b.at+name+": "+format, args...)
 	}
 }
 
@@ -196,6 +197,20 @@ func (b *body) fixed(name, why string) {
 	}
 }
 
+// nested reads a member that is an object itself, all of it.
+func (b *body) nested(name string, read func(*body)) {
+	raw := b.take(name)
+	if raw == nil {
+		return
+	}
+	in := &body{at: b.at + name + "."}
+	in.members, in.order, in.err = parseObject(raw, b.at+name)
+	read(in)
+	if err := in.end(); b.err == nil {
+		b.err = err
+	}
+}
+
 // end is the error of the whole object.
 func (b *body) end() error {
 	if b.err != nil {
@@ -205,7 +220,7 @@ func (b *body) end() error {
 		if slices.Contains(b.asked, name) {
 			continue
 		}
-		return llm.Invalid(name, "unknown field %q%s", name, suggest(name, b.asked))
+		return llm.Invalid(b.at+name, "unknown field %q%s", b.at+name, suggest(name, b.asked))
 	}
 	return nil
 }

@@ -295,11 +295,7 @@ func (a *API) keyOf(org auth.Org, id uint64, f *policy.Facts) (auth.Key, error) 
 		f.BalanceAvailable, _ = a.Limiter.Balance(u.ID)
 	}
 	if k.MonthlyQuota > 0 {
-		zone, err := auth.Zone(k.Timezone)
-		if err != nil {
-			zone = time.UTC
-		}
-		label, _ := auth.Month(a.Clock.Wall(), zone)
+		label, _ := k.Calendar(llm.Month).At(a.Clock.Wall())
 		used, held := a.Limiter.Quota(k.ID, label)
 		f.QuotaUsed = llm.AddMicro(used, held)
 	}

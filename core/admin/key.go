@@ -21,6 +21,7 @@ func (a *API) keyView(k auth.Key) object {
 	v := object{{"id", k.ID}, {"userId", k.UserID}, {"name", k.Name}, {"preview", k.Preview},
 		{"qpsLimit", ownLimit(k, k.QPSLimit)}, {"tpmLimit", ownLimit(k, k.TPMLimit)}, {"concurrencyLimit", ownLimit(k, k.ConcurrencyLimit)}}
 	v = append(v, a.money("monthlyQuota", k.MonthlyQuota)...)
+	v = append(v, member{"budgets", a.budgetViews(&k)})
 	return append(v, object{{"tier", orNull(k.Tier)}, {"models", list(k.Models)}, {"timezone", zoneName(k.Timezone)},
 		{"nextTimezone", orNull(k.NextTimezone)}, {"nextTimezoneAt", moment(k.NextTimezoneAtMS)},
 		{"expiresAt", moment(k.ExpiresAtMS)}, {"labels", table(k.Labels)}, {"scopes", list(k.Scopes)}, {"createdAt", moment(k.CreatedAtMS)}}...)
@@ -49,12 +50,12 @@ func moment(ms int64) any {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// limits reads the four limits of a key; an absent one stays as it is, null leaves it to the key's tier.
+// limits reads the limits of a key; an absent one stays as it is, null leaves it to the key's tier.
 func (a *API) limits(b *body, k *auth.Key) {
 	b.ownLimit("qpsLimit", &k.QPSLimit)
 	b.ownLimit("tpmLimit", &k.TPMLimit)
 	b.ownLimit("concurrencyLimit", &k.ConcurrencyLimit)
-	b.amount("monthlyQuota"+a.suffix, &k.MonthlyQuota, false)
+	a.budgets(b, k)
 }
 
 // ownLimit reads one limit of a key's own.
@@ -212,11 +213,7 @@ func (a *API) rezone(b *body, k *auth.Key) {
 	case zoneName(k.Timezone):
 		k.NextTimezone, k.NextTimezoneAtMS = "", 0
 	default:
-		current, err := auth.Zone(k.Timezone)
-		if err != nil {
-			current = time.UTC
-		}
-		_, ends := auth.Month(a.Clock.Wall(), current)
+		_, ends := k.Calendar(llm.Month).At(a.Clock.Wall())
 		k.NextTimezone, k.NextTimezoneAtMS = zone, ends.UnixMilli()
 	}
 }
@@ -233,10 +230,8 @@ func (a *API) changeKey(c *call, action string, read func(*body, *auth.Key)) (an
 	if err := b.end(); err != nil {
 		return answer{}, err
 	}
-	cut := k.MonthlyQuota != 0 && (old.MonthlyQuota == 0 || k.MonthlyQuota < old.MonthlyQuota)
+	strict, cut := tightened(old, k)
 	if cut {
-		strict := old
-		strict.MonthlyQuota = k.MonthlyQuota
 		a.Directory.SetKey(strict)
 	}
 	ans := ok(a.keyView(k))

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-gateway/weir/core/admin"
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 func TestOrgs(t *testing.T) {
@@ -119,7 +120,7 @@ func TestUsageWindow(t *testing.T) {
 	f.account()
 	claim := limit.Claim{Caller: limit.Caller{Org: 1, User: 1, Key: 1}, N: 1, Input: 10, Output: 20}
 	claim.Dims[0] = limit.Dim{ID: limit.ID{Kind: limit.Key, Scope: 1}, Base: limit.Limits{QPS: 2, TPM: 1000}, Effective: limit.Limits{QPS: 2, TPM: 1000}}
-	claim.Money = limit.Money{Billed: true, Balance: true, Quota: true, QuotaLimit: 1 << 40, Label: 202611}
+	claim.Money = limit.Money{Billed: true, Balance: true, Quotas: [llm.Windows]limit.Quota{{Label: 202611, Limit: 1 << 40}}}
 	claim.Money.Price.Request = 7
 	res, denial, err := f.limiter.Reserve(t.Context(), &claim)
 	if err != nil || denial != nil {

@@ -49,15 +49,11 @@ func (a *API) usageOf(ctx context.Context, org uint64, rawQuery string) (answer,
 	return ok(append(v, page.value.(object)...)), nil
 }
 
-// monthOf is what keys have used and hold together, each in the current month of its zone.
+// monthOf is what keys have used and hold together, each in its current month.
 func (a *API) monthOf(keys []auth.Key) object {
 	var used, held llm.Micro
 	for _, k := range keys {
-		zone, err := auth.Zone(k.Timezone)
-		if err != nil {
-			zone, _ = auth.Zone("")
-		}
-		label, _ := auth.Month(a.Clock.Wall(), zone)
+		label, _ := k.Calendar(llm.Month).At(a.Clock.Wall())
 		u, h := a.Limiter.Quota(k.ID, label)
 		used, held = llm.AddMicro(used, u), llm.AddMicro(held, h)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 // usage lists usage records, oldest first unless newest=true. JSON is a page; NDJSON and CSV run to the end, or
@@ -90,10 +91,16 @@ func (a *API) recordView(r *ledger.Record) object {
 	return append(v, object{{"latencyMs", e.LatencyMS}, {"firstByteMs", orNull(e.FirstMS)}}...)
 }
 
-// period is a quota's month for people; null when no quota was metered.
+// period is a quota's period for people: its month, or its first day; null when no quota was metered.
 func period(label int32) any {
 	if label == 0 {
 		return nil
+	}
+	switch llm.WindowOf(label) {
+	case llm.Week:
+		return time.Date(int(label/1000), 1, int(label%1000), 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+	case llm.Day:
+		return fmt.Sprintf("%04d-%02d-%02d", label/10_000, label/100%100, label%100)
 	}
 	return fmt.Sprintf("%04d-%02d", label/100, label%100)
 }

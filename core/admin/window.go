@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 // usageWindow shows what a key's limits count right now: the windows in memory and the month of the ledger together.
@@ -29,7 +30,9 @@ func (a *API) windowView(ctx context.Context, k auth.Key) (object, error) {
 		{"qps", object{{"limit", l.QPS}, {"current", use.QPS}}},
 		{"tpm", object{{"limit", l.TPM}, {"currentTokens", use.TPM}, {"heldTokens", use.TPMHeld}}},
 		{"concurrency", object{{"limit", l.Concurrency}, {"current", use.Concurrency}}},
-		{"monthly", a.monthly(k)},
+		{"monthly", a.quotaView(&k, llm.Month)},
+		{"weekly", a.quotaView(&k, llm.Week)},
+		{"daily", a.quotaView(&k, llm.Day)},
 		{"balance", nil},
 	}
 	if u, found := a.Directory.User(k.UserID); found && !u.Unmetered {
@@ -47,17 +50,4 @@ func (a *API) baseLimits(k auth.Key) limit.Limits {
 		TPM:         auth.Own(k.TPMLimit, t.TPM),
 		Concurrency: auth.Own(k.ConcurrencyLimit, t.Concurrency),
 	}
-}
-
-func (a *API) monthly(k auth.Key) object {
-	zone, err := auth.Zone(k.Timezone)
-	if err != nil {
-		zone, _ = auth.Zone("")
-	}
-	label, ends := auth.Month(a.Clock.Wall(), zone)
-	used, held := a.Limiter.Quota(k.ID, label)
-	v := append(a.money("limit", k.MonthlyQuota), a.money("used", used)...)
-	v = append(v, a.money("held", held)...)
-	return append(v, object{{"period", period(label)}, {"timezone", zone.String()},
-		{"resetAt", ends.In(zone).Format("2006-01-02T15:04:05Z07:00")}}...)
 }

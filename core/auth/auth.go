@@ -37,7 +37,8 @@ type Key struct {
 	QPSLimit         int64             `json:"qpsLimit"` // this and the next two: 0 is the tier's, Unlimited is none
 	TPMLimit         int64             `json:"tpmLimit"`
 	ConcurrencyLimit int64             `json:"concurrencyLimit"`
-	MonthlyQuota     llm.Micro         `json:"monthlyQuotaMicro"` // 0: none
+	MonthlyQuota     llm.Micro         `json:"monthlyQuotaMicro"` // limit of the month's budget; 0: none
+	Budgets          []Budget          `json:"budgets,omitempty"` // of the other windows, and what the month's has beside its limit
 	Tier             string            `json:"tier,omitempty"`
 	Models           []string          `json:"models,omitempty"` // empty: all
 	Timezone         string            `json:"timezone,omitempty"`
@@ -76,18 +77,12 @@ func (k *Key) Allows(model string) bool {
 	return false
 }
 
-// At is the key as it stands at t: a change of zone whose time has come is applied.
-func (k Key) At(t time.Time) Key {
-	if k.NextTimezone != "" && t.UnixMilli() >= k.NextTimezoneAtMS {
-		k.Timezone, k.NextTimezone, k.NextTimezoneAtMS = k.NextTimezone, "", 0
-	}
-	return k
-}
-
 // Caller is who asks: one immutable value per key, replaced whole when anything behind it changes.
 type Caller struct {
 	whole bool  // user and org exist
-	dueMS int64 // unix ms of the next thing that time alone changes (expiry, zone); 0: nothing
+	dueMS int64 // unix ms of the next thing that time alone changes (expiry, zone, anchor); 0: nothing
+
+	calendars []Calendar // of the budgets; a window without one follows the key's zone
 
 	Key  Key
 	User User

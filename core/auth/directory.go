@@ -70,6 +70,7 @@ func (d *Directory) SetUser(u User) {
 // slices and maps inside.
 func (d *Directory) SetKey(k Key) {
 	k.Hash, k.Models, k.Labels, k.Scopes = bytes.Clone(k.Hash), slices.Clone(k.Models), maps.Clone(k.Labels), slices.Clone(k.Scopes)
+	k.Budgets = slices.Clone(k.Budgets)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.mu.keys[k.ID]
@@ -155,8 +156,11 @@ func (d *Directory) refreshLocked(e *entry, k Key) *Caller {
 	c := &Caller{Key: k, Zone: d.zoneLocked(k.Timezone), dueMS: k.ExpiresAtMS}
 	c.User = d.mu.users[k.UserID]
 	c.Org, c.whole = d.mu.orgs[c.User.OrgID]
-	if k.NextTimezone != "" && (c.dueMS == 0 || k.NextTimezoneAtMS < c.dueMS) {
-		c.dueMS = max(k.NextTimezoneAtMS, 1)
+	for i := range k.Budgets {
+		c.calendars = append(c.calendars, k.calendar(k.Budgets[i].Window, d.zoneLocked))
+	}
+	if next := k.nextAtMS(); next != 0 && (c.dueMS == 0 || next < c.dueMS) {
+		c.dueMS = next
 	}
 	e.caller.Store(c)
 	return c
@@ -210,7 +214,7 @@ func (d *Directory) Caller(key uint64) (*Caller, bool) {
 		return nil, false
 	}
 	c := e.caller.Load()
-	if c.Key.NextTimezone != "" {
+	if c.Key.nextAtMS() != 0 {
 		c = d.refreshLocked(e, c.Key.At(d.clock.Wall()))
 	}
 	return c, c.whole

@@ -22,15 +22,16 @@ func benchClaim(n int) *Claim {
 		l := Limits{QPS: 1 << 40, TPM: 1 << 50, Concurrency: 1 << 20}
 		c.Dims[i] = Dim{ID: ids[i], Base: l, Effective: l}
 	}
-	c.Money = Money{Price: benchPrice, Billed: true, Balance: true, Quota: true, QuotaLimit: 1 << 60, Label: 202611}
+	c.Money = Money{Price: benchPrice, Billed: true, Balance: true, Quotas: [llm.Windows]Quota{{Label: 202611, Limit: 1 << 60}}}
 	return c
 }
 
-func benchReserveCommit(b *testing.B, n int) {
+func benchReserveCommit(b *testing.B, n int, more ...Quota) {
 	m := New(Options{}, llm.NewSystemClock(), nil)
 	defer m.Close()
 	m.LoadBalance(2, 1<<60)
 	c := benchClaim(n)
+	copy(c.Money.Quotas[1:], more)
 	ctx := context.Background()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -47,6 +48,9 @@ func BenchmarkReserveCommit(b *testing.B) {
 	for _, n := range []int{1, 3, 8} {
 		b.Run(strconv.Itoa(n)+"dims", func(b *testing.B) { benchReserveCommit(b, n) })
 	}
+	b.Run("3dims-3windows", func(b *testing.B) {
+		benchReserveCommit(b, 3, Quota{Label: 2026334, Limit: 1 << 60}, Quota{Label: 20261130, Limit: 1 << 60})
+	})
 }
 
 // BenchmarkReserveCommitParallel is one goroutine per core: all of one key, or each of its own key and user, so that

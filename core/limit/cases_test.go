@@ -249,7 +249,7 @@ func TestM01QuotaIsReservedAtomically(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			c := claim(10)
-			c.Money = Money{Price: llm.Price{Request: 100}, Billed: true, Balance: true, Quota: true, QuotaLimit: 1000, Label: 202611}
+			c.Money = Money{Price: llm.Price{Request: 100}, Billed: true, Balance: true, Quotas: [llm.Windows]Quota{{Label: 202611, Limit: 1000}}}
 			res, d, err := r.Reserve(ctx, c)
 			switch {
 			case err != nil:
@@ -324,10 +324,10 @@ func TestM06PanicHoldsNothing(t *testing.T) {
 func TestM12ChargedToTheMonthOfTheReservation(t *testing.T) {
 	r := newRig(t, Options{})
 	c := claim(10)
-	c.Money = Money{Price: llm.Price{Request: 100}, Billed: true, Quota: true, QuotaLimit: 1000, Label: 202611}
+	c.Money = Money{Price: llm.Price{Request: 100}, Billed: true, Quotas: [llm.Windows]Quota{{Label: 202611, Limit: 1000}}}
 	res := r.admit(c)
 	r.clock.Advance(24 * time.Hour)
-	c.Money.Label = 202612
+	c.Money.Quotas[llm.Month].Label = 202612
 	r.admit(c).Release()
 	res.Commit(llm.Usage{}, true)
 	old, _ := r.Quota(3, 202611)
@@ -525,7 +525,7 @@ func TestUnlimitedClaims(t *testing.T) {
 func TestNotBilledTouchesNoMoney(t *testing.T) {
 	r := newRig(t, Options{})
 	c := claim(10, dim(keyID(3), Limits{TPM: 10}))
-	c.Money = Money{Price: llm.Price{Request: 9}, Balance: true, Quota: true, Label: 202611}
+	c.Money = Money{Price: llm.Price{Request: 9}, Balance: true, Quotas: [llm.Windows]Quota{{Label: 202611}}}
 	s := r.admit(c).Commit(llm.Usage{InputTokens: 10}, true)
 	e := r.journal.all()[0]
 	if s.Cost != 0 || s.Status != llm.StatusFinalized || e.Billed || e.Held != 0 || e.Label != 0 {
@@ -542,7 +542,7 @@ func TestReserveEntry(t *testing.T) {
 	c.Output = 5
 	c.Facts = llm.Entry{Endpoint: llm.Messages, Stream: true, Model: "m", RequestID: 77}
 	price := llm.Price{Input: 1_000_000, CachedInput: 3_000_000, Output: 2_000_000}
-	c.Money = Money{Price: price, Billed: true, Balance: true, Quota: true, QuotaLimit: 100, Label: 202611}
+	c.Money = Money{Price: price, Billed: true, Balance: true, Quotas: [llm.Windows]Quota{{Label: 202611, Limit: 100}}}
 	res := r.admit(c)
 	want := llm.Entry{Kind: llm.EntryReserve, Endpoint: llm.Messages, Stream: true, Billed: true, ID: 1, RequestID: 77,
 		AtMS: start.UnixMilli(), OrgID: 1, UserID: 2, KeyID: 3, Label: 202611, Model: "m", Price: price, Held: 40,

@@ -86,8 +86,11 @@ func (s *step) topUp(h *hold, tokens llm.Tokens) {
 	}
 	s.amount = max(h.money.Price.Hold(h.progress.input, tokens-h.progress.input)-h.amount, 0)
 	s.least = s.amount
-	s.balance, s.quota = h.balance, h.quota
-	for _, mt := range [...]*meter{s.balance, s.quota} {
+	s.balance, s.quotas = h.balance, h.quotas
+	if s.balance != nil {
+		s.lockLater(s.balance)
+	}
+	for _, mt := range &s.quotas {
 		if mt != nil {
 			s.lockLater(mt)
 		}

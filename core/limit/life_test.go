@@ -22,7 +22,7 @@ func soon(t *testing.T, what string, f func()) {
 func freeClaim() *Claim {
 	c := claim(10, dim(keyID(3), Limits{TPM: 1000}))
 	c.Output = 16
-	c.Money = Money{Billed: true, Balance: true, Quota: true, QuotaLimit: 1_000, Label: 202611}
+	c.Money = Money{Billed: true, Balance: true, Quotas: [llm.Windows]Quota{{Label: 202611, Limit: 1_000}}}
 	return c
 }
 

@@ -57,15 +57,20 @@ type Dim struct {
 
 // Money is the paid-for half of a Claim.
 type Money struct {
-	Price      llm.Price // snapshot, already multiplied by the decision; kept until settlement
-	Billed     bool      // false: limited, not billed
-	Balance    bool      // the user's balance is metered
-	Overdraft  llm.Micro // how far below zero the balance may go for this request
-	Overrun    Overrun   // what becomes of usage beyond the hold
-	Quota      bool      // the key's quota is metered
-	QuotaLimit llm.Micro // effective; a limit of 0 with Quota set refuses everything
-	Label      int32     // quota period, e.g. 202611, in the key's zone
-	ResetsAt   time.Time // when the period ends; reported in the denial
+	Price     llm.Price // snapshot, already multiplied by the decision; kept until settlement
+	Billed    bool      // false: limited, not billed
+	Balance   bool      // the user's balance is metered
+	Overdraft llm.Micro // how far below zero the balance may go for this request
+	Overrun   Overrun   // what becomes of usage beyond the hold
+
+	Quotas [llm.Windows]Quota // of the key, by llm.Window
+}
+
+// Quota is one window of what a key may spend, in its present period.
+type Quota struct {
+	Label    int32     // the period, e.g. 202611; 0: not metered
+	Limit    llm.Micro // effective; 0 refuses everything
+	ResetsAt time.Time // when the period ends; reported in the denial
 }
 
 // Claim is everything one request asks for. All of it is granted or none. A Claim is reused by its owner and is
@@ -117,8 +122,9 @@ type Denial struct {
 	Exact        bool  // waiting that long is enough and a millisecond less is not; false where it is only a hint
 
 	Required, Available llm.Micro // AxisBalance
-	Used, Held          llm.Micro // AxisQuota
-	ResetsAt            time.Time // AxisQuota
+	Used, Held          llm.Micro // AxisQuota, and the next two
+	Window              llm.Window
+	ResetsAt            time.Time
 }
 
 // Journal is where holds and settlements are recorded. Append copies *e, enqueues and returns at once, without waiting

@@ -138,7 +138,7 @@ func TestReserveIsTakenBackWhenTheJournalFails(t *testing.T) {
 	r := newRig(t, Options{})
 	r.LoadBalance(2, 1000)
 	c := claim(10, dim(keyID(3), Limits{QPS: 5, TPM: 1000, Concurrency: 5}))
-	c.Money = Money{Price: llm.Price{Request: 7}, Billed: true, Balance: true, Quota: true, QuotaLimit: 50, Label: 202611}
+	c.Money = Money{Price: llm.Price{Request: 7}, Billed: true, Balance: true, Quotas: [llm.Windows]Quota{{Label: 202611, Limit: 50}}}
 	down := errors.New("disk full")
 	r.journal.failWith(down)
 	_, d, err := r.Reserve(ctx, c)

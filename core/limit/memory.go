@@ -194,9 +194,11 @@ func (m *Memory) gather(c *Claim, sure bool) {
 		s.balance = m.purse(kindBalance, c.Caller.User, 0, sure)
 		s.lockLater(s.balance)
 	}
-	if c.Money.Quota {
-		s.quota = m.purse(kindQuota, c.Caller.Key, c.Money.Label, sure)
-		s.lockLater(s.quota)
+	for w := range c.Money.Quotas {
+		if label := c.Money.Quotas[w].Label; label != 0 {
+			s.quotas[w] = m.purse(kindQuota, c.Caller.Key, label, sure)
+			s.lockLater(s.quotas[w])
+		}
 	}
 }
 

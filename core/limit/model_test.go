@@ -360,7 +360,7 @@ func drawClaim(t *rapid.T, price llm.Price) *Claim {
 	c := &Claim{Caller: Caller{Org: 1, User: 2, Key: 3}}
 	c.Input = llm.Tokens(rapid.IntRange(0, 40).Draw(t, "input"))
 	c.Output = llm.Tokens(rapid.IntRange(0, 40).Draw(t, "output"))
-	c.Money = Money{Price: price, Billed: true, Balance: true, Quota: true, QuotaLimit: modelQuota, Label: 1}
+	c.Money = Money{Price: price, Billed: true, Balance: true, Quotas: [llm.Windows]Quota{{Label: 1, Limit: modelQuota}}}
 	for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(modelIDs), 1, 4, rapid.ID[ID]).Draw(t, "dims") {
 		d := Dim{ID: id, Base: Limits{QPS: 3, TPM: 120}}
 		d.Effective = Limits{

@@ -30,8 +30,9 @@ const (
 // they stay even where nothing is held on them: a free model's top-up still asks them.
 func (h *hold) beginLocked(c *Claim, now time.Duration) {
 	s := &c.step
-	h.key, h.money = c.Caller.Key, c.Money
-	h.balance, h.quota, h.amount = s.balance, s.quota, 0
+	h.key = c.Caller.Key
+	h.balance, h.quotas, h.amount = s.balance, s.quotas, 0
+	h.keepMoney(&c.Money)
 	h.granted = s.output
 	h.progress = progress{input: sane(c.Input)}
 	h.covered = h.progress.input + s.output
@@ -39,9 +40,23 @@ func (h *hold) beginLocked(c *Claim, now time.Duration) {
 	h.began, h.touched, h.notedAt = now, now, now
 	h.firstByte, h.noted = 0, 0
 	h.requests, h.tokens = Rate{}, Rate{}
-	for _, m := range [...]*meter{h.balance, h.quota} {
+	if h.balance != nil {
+		h.balance.mu.open++
+	}
+	for _, m := range &h.quotas {
 		if m != nil {
 			m.mu.open++
+		}
+	}
+}
+
+// keepMoney copies what a top-up and the settlement need. Of a window that is not metered nothing is read.
+func (h *hold) keepMoney(m *Money) {
+	k := &h.money
+	k.Price, k.Billed, k.Balance, k.Overdraft, k.Overrun = m.Price, m.Billed, m.Balance, m.Overdraft, m.Overrun
+	for w := range h.quotas {
+		if h.quotas[w] != nil {
+			k.Quotas[w] = m.Quotas[w]
 		}
 	}
 }
@@ -54,9 +69,10 @@ func (m *Memory) announce(h *hold, c *Claim) error {
 	h.atMS = m.wallMS(h.began)
 	e.Kind, e.Status, e.ID, e.AtMS = llm.EntryReserve, llm.StatusOpen, h.id, h.atMS
 	e.OrgID, e.UserID, e.KeyID = c.Caller.Org, c.Caller.User, c.Caller.Key
-	e.Billed, e.Price, e.Held, e.Label = c.Money.Billed, c.Money.Price, h.amount, 0
-	if h.quota != nil {
-		e.Label = c.Money.Label
+	e.Billed, e.Price, e.Held = c.Money.Billed, c.Money.Price, h.amount
+	e.Label, e.WeekLabel, e.DayLabel = 0, 0, 0
+	if q := &c.Money.Quotas; e.Billed {
+		e.Label, e.WeekLabel, e.DayLabel = q[llm.Month].Label, q[llm.Week].Label, q[llm.Day].Label
 	}
 	e.Usage = llm.Usage{InputTokens: h.progress.input}
 	var err error
@@ -216,19 +232,25 @@ func (h *hold) owe(now time.Duration, u llm.Usage) {
 			c.m.mu.Unlock()
 		}
 	}
-	if !h.money.Billed || (h.balance == nil && h.quota == nil) {
+	if !h.money.Billed {
 		return
 	}
 	cost, _ := h.charge(u)
 	if more := cost - h.amount; more > 0 {
 		h.amount += more
-		for _, m := range [...]*meter{h.balance, h.quota} {
-			if m != nil {
-				m.mu.Lock()
-				m.mu.purse.held = llm.AddMicro(m.mu.purse.held, more)
-				m.mu.Unlock()
-			}
+		h.balance.pledge(more)
+		for _, m := range &h.quotas {
+			m.pledge(more)
 		}
+	}
+}
+
+// pledge holds more on a money meter; nil has none.
+func (m *meter) pledge(more llm.Micro) {
+	if m != nil {
+		m.mu.Lock()
+		m.mu.purse.held = llm.AddMicro(m.mu.purse.held, more)
+		m.mu.Unlock()
 	}
 }
 

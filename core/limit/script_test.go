@@ -101,8 +101,8 @@ func (s *script) do(verb string, args []string) string {
 		a, h := s.Balance(2)
 		return fmt.Sprintf("balance: available %d, held %d", a, h)
 	case "quota":
-		u, h := s.Quota(3, s.money.Label)
-		return fmt.Sprintf("quota %d: used %d, held %d", s.money.Label, u, h)
+		u, h := s.Quota(3, s.money.Quotas[llm.Month].Label)
+		return fmt.Sprintf("quota %d: used %d, held %d", s.money.Quotas[llm.Month].Label, u, h)
 	case "reserve", "peek": // reserve DIM,DIM INPUT [OUTPUT [soft]]
 		return s.reserve(verb, args)
 	case "advance", "jump":
@@ -365,9 +365,9 @@ func (s *script) setMoney(args []string) {
 		case "overdraft":
 			s.money.Overdraft = n
 		case "quota":
-			s.money.Quota, s.money.QuotaLimit = true, n
+			s.money.Quotas[llm.Month].Limit = n
 		case "label":
-			s.money.Label = int32(n)
+			s.money.Quotas[llm.Month].Label = int32(n)
 		}
 	}
 }

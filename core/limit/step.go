@@ -26,21 +26,22 @@ type ask struct {
 	held        uint8 // 1 + index of the charge a top-up adds to; 0: a new charge, which spends a request too
 }
 
-// step is one atomic step over up to maxCharges dimensions, a balance and a quota. It lives in the claim, so that it
+// step is one atomic step over up to maxCharges dimensions, a balance and a quota for each window. It lives in the claim, so that it
 // needs no memory of its own.
 type step struct {
 	asks  [maxCharges]ask
 	n     int
-	locks [maxCharges + 2]*meter // in order of creation
+	locks [maxCharges + 1 + llm.Windows]*meter // in order of creation
 	nlock int
 
-	balance, quota *meter
-	output         llm.Tokens // granted
-	amount         llm.Micro  // to hold
-	least          llm.Micro  // what a refusal for balance says is required
+	balance *meter
+	quotas  [llm.Windows]*meter
+	output  llm.Tokens // granted
+	amount  llm.Micro  // to hold
+	least   llm.Micro  // what a refusal for balance says is required
 }
 
-func (s *step) reset() { s.n, s.nlock, s.balance, s.quota = 0, 0, nil, nil }
+func (s *step) reset() { s.n, s.nlock, s.balance, s.quotas = 0, 0, nil, [llm.Windows]*meter{} }
 
 // want adds one dimension. The same meter twice is one ask with the strictest of both limits.
 func (s *step) want(m *meter, d *Dim, loose bool, rank uint8) {
@@ -178,7 +179,7 @@ func (s *step) decideLocked(now time.Duration, mon *Money, d *Denial) bool {
 	return v.admit()
 }
 
-// decideMoneyLocked tests balance and quota. Paying nothing needs no balance and no quota; a quota of 0 refuses all.
+// decideMoneyLocked tests balance and quotas. Paying nothing needs no balance and no quota; a quota of 0 refuses all.
 func (s *step) decideMoneyLocked(mon *Money, v *verdict) {
 	if s.balance != nil && s.amount > 0 {
 		have := s.balance.mu.purse.available()
@@ -187,14 +188,16 @@ func (s *step) decideMoneyLocked(mon *Money, v *verdict) {
 				Current: int64(have), Requested: int64(s.least)})
 		}
 	}
-	if s.quota == nil {
-		return
-	}
-	p := s.quota.mu.purse
-	over := s.amount > 0 && llm.AddMicro(llm.AddMicro(p.settled, p.held), s.amount) > mon.QuotaLimit
-	if over || mon.QuotaLimit <= 0 {
-		v.refuse(rankQuota, 0, Denial{Axis: AxisQuota, Limit: int64(mon.QuotaLimit), Used: p.settled, Held: p.held,
-			Current: int64(llm.AddMicro(p.settled, p.held)), Requested: int64(s.amount), ResetsAt: mon.ResetsAt})
+	for w, m := range &s.quotas {
+		if m == nil {
+			continue
+		}
+		p, q := &m.mu.purse, &mon.Quotas[w]
+		over := s.amount > 0 && llm.AddMicro(llm.AddMicro(p.settled, p.held), s.amount) > q.Limit
+		if over || q.Limit <= 0 {
+			v.refuse(rankQuota+w, 0, Denial{Axis: AxisQuota, Limit: int64(q.Limit), Used: p.settled, Held: p.held,
+				Current: int64(llm.AddMicro(p.settled, p.held)), Requested: int64(s.amount), Window: llm.Window(w), ResetsAt: q.ResetsAt})
+		}
 	}
 }
 
@@ -263,7 +266,9 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 		}
 	}
 	s.holdMoneyLocked(now, s.balance)
-	s.holdMoneyLocked(now, s.quota)
+	for _, m := range &s.quotas {
+		s.holdMoneyLocked(now, m)
+	}
 	h.amount = llm.AddMicro(h.amount, s.amount)
 }
 

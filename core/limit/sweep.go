@@ -62,24 +62,25 @@ func (m *Memory) free(h *hold, now time.Duration, tokens llm.Tokens, cost llm.Mi
 	h.payLocking(now, cost)
 }
 
-// payLocking ends the hold on balance and quota and moves cost.
+// payLocking ends the hold on balance and quotas and moves cost.
 func (h *hold) payLocking(now time.Duration, cost llm.Micro) {
-	if b := h.balance; b != nil {
-		b.mu.Lock()
-		b.mu.open--
-		b.mu.purse.held -= h.amount
-		b.mu.purse.settled = llm.AddMicro(b.mu.purse.settled, -cost)
-		b.mu.touched = now
-		b.mu.Unlock()
+	h.balance.pay(now, h.amount, -cost)
+	for _, m := range &h.quotas {
+		m.pay(now, h.amount, cost)
 	}
-	if q := h.quota; q != nil {
-		q.mu.Lock()
-		q.mu.open--
-		q.mu.purse.held -= h.amount
-		q.mu.purse.settled = llm.AddMicro(q.mu.purse.settled, cost)
-		q.mu.touched = now
-		q.mu.Unlock()
+}
+
+// pay ends one hold on a money meter and moves what is settled; nil has none.
+func (m *meter) pay(now time.Duration, held, delta llm.Micro) {
+	if m == nil {
+		return
 	}
+	m.mu.Lock()
+	m.mu.open--
+	m.mu.purse.held -= held
+	m.mu.purse.settled = llm.AddMicro(m.mu.purse.settled, delta)
+	m.mu.touched = now
+	m.mu.Unlock()
 }
 
 // takeBack undoes a hold that the journal did not take: it was never announced, so not even its requests count.

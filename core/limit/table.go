@@ -30,8 +30,8 @@ type hold struct {
 	key        uint64
 	money      Money
 	balance    *meter
-	quota      *meter
-	amount     llm.Micro  // held on both
+	quotas     [llm.Windows]*meter
+	amount     llm.Micro  // held on each of them
 	granted    llm.Tokens // output bound
 	covered    llm.Tokens // input + output that the charges hold or have posted
 	progress   progress
@@ -83,7 +83,7 @@ func (t *table) put(h *hold) {
 	for i := range h.n {
 		h.charges[i].m = nil
 	}
-	h.n, h.balance, h.quota = 0, nil, nil
+	h.n, h.balance, h.quotas = 0, nil, [llm.Windows]*meter{}
 	h.generation++
 	h.word.Store(h.generation<<stateBits + stateFree)
 	t.mu.Lock()

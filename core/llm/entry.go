@@ -60,4 +60,6 @@ type Entry struct {
 }
 
 // Labels are the periods that a reserve's cost is charged to, by Window; 0 is none.
-func (e *Entry) Labels() [Windows]int32 { return [...]int32{Month: e.Label, Week: e.WeekLabel, Day: e.DayLabel} }
+func (e *Entry) Labels() [Windows]int32 {
+	return [...]int32{Month: e.Label, Week: e.WeekLabel, Day: e.DayLabel}
+}

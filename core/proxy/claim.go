@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
@@ -39,7 +40,7 @@ func (s *Server) gatherFacts(c *call, price llm.Price) error {
 		f.BalanceAvailable, _ = s.p.Money.Balance(who.User.ID)
 	}
 	if who.Key.MonthlyQuota > 0 {
-		label, _ := auth.Month(c.now, zone(who))
+		label, _ := who.Period(llm.Month, c.now)
 		used, held := s.p.Money.Quota(who.Key.ID, label)
 		f.QuotaUsed = llm.AddMicro(used, held)
 	}
@@ -135,10 +136,10 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 	cl.Unlimited = d.NoLimit
 	cl.Input, cl.Output, cl.Choices, cl.SoftOutput = c.input, c.output, c.head.Choices, c.soft
 	cl.Money = moneyFor(who, d, price)
+	addQuotas(&cl.Money, who, d, c.now)
 	if c.endpoint() == llm.CountTokens {
 		cl.Money.Price = llm.Price{}
 	}
-	cl.Money.Label, cl.Money.ResetsAt = auth.Month(c.now, zone(who))
 	cl.N, cl.Shadowed = 0, cl.Shadowed[:0]
 	if d.N == 0 || d.Defaults {
 		for _, k := range c.snap.Dimensions {
@@ -152,19 +153,32 @@ func (c *call) claimFor(price llm.Price) *limit.Claim {
 	return cl
 }
 
-// moneyFor is the paid-for half. Who is not metered is still counted, against a limit that nothing reaches: the ledger
-// posts every billed entry, and a balance or a quota that is set later must start from what was really used.
+// moneyFor is the paid-for half, but for the quotas. Who is not metered is still counted, against a limit that nothing
+// reaches: the ledger posts every billed entry, and a balance that is set later must start from what was really used.
 func moneyFor(who *auth.Caller, d *policy.Decision, price llm.Price) limit.Money {
-	m := limit.Money{Price: price.Scale(d.Price), Billed: !d.NoBill, Balance: true, Overdraft: d.Overdraft,
-		Quota: true, QuotaLimit: llm.Micro(limit.Scale(int64(who.Key.MonthlyQuota), d.Quota))}
+	m := limit.Money{Price: price.Scale(d.Price), Billed: !d.NoBill, Balance: true, Overdraft: d.Overdraft}
 	m.Overrun, _ = limit.ParseOverrun(who.User.Overrun) // it was checked when it was set
 	if who.User.Unmetered {
 		m.Overdraft = math.MaxInt64
 	}
-	if who.Key.MonthlyQuota == 0 {
-		m.QuotaLimit = math.MaxInt64
-	}
 	return m
+}
+
+// addQuotas asks for the key's windows in their present periods. The month is counted whether or not it has a limit; a week
+// and a day are counted from when they get one.
+func addQuotas(m *limit.Money, who *auth.Caller, d *policy.Decision, now time.Time) {
+	for w := range llm.Window(llm.Windows) {
+		b := who.Key.Budget(w)
+		if b.Limit == 0 && w != llm.Month {
+			continue
+		}
+		q := &m.Quotas[w]
+		q.Label, q.ResetsAt = who.Period(w, now)
+		q.Limit = math.MaxInt64
+		if b.Limit != 0 {
+			q.Limit = llm.Micro(limit.Scale(int64(b.Limit), d.Quota))
+		}
+	}
 }
 
 // addOwners adds the user and the org where they have limits of their own and nothing tests them yet: a limit that an

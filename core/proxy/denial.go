@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 const (
@@ -25,11 +26,23 @@ func denialRefusal(d *limit.Denial, currency string, members []byte) refusal {
 		members = appendMoney(members, "limit", currency, d.Limit)
 		members = appendMoney(members, "reserving", currency, d.Requested)
 		members = appendMoney(members, "held", currency, int64(d.Held))
+		members = appendMember(members, "window", d.Window.String())
 		members = appendMember(members, "resets_at", d.ResetsAt.Format(time.RFC3339))
-		return refusal{status: 402, typ: "monthly_quota_exceeded", code: "monthly_quota_exceeded",
-			message: "the key's monthly quota does not cover this request", members: members, final: true}
+		r := quotaRefusals[d.Window]
+		r.members = members
+		return r
 	}
 	return rateRefusal(d, members)
+}
+
+// quotaRefusals are what a quota's no says, by window.
+var quotaRefusals = [...]refusal{
+	llm.Month: {status: 402, typ: "monthly_quota_exceeded", code: "monthly_quota_exceeded",
+		message: "the key's monthly quota does not cover this request", final: true},
+	llm.Week: {status: 402, typ: "weekly_quota_exceeded", code: "weekly_quota_exceeded",
+		message: "the key's weekly quota does not cover this request", final: true},
+	llm.Day: {status: 402, typ: "daily_quota_exceeded", code: "daily_quota_exceeded",
+		message: "the key's daily quota does not cover this request", final: true},
 }
 
 func rateRefusal(d *limit.Denial, members []byte) refusal {

@@ -123,7 +123,7 @@ func (s *Server) keyInfo(c *call, who *auth.Caller) error {
 		"user": map[string]any{"id": who.User.ID, "name": who.User.Name}, "org": map[string]any{"id": who.Org.ID, "name": who.Org.Name},
 		"models": k.Models, "expires_at": nil,
 		"qps": window{l.QPS, use.QPS}, "tpm": window{l.TPM, use.TPM}, "concurrency": window{l.Concurrency, use.Concurrency},
-		"monthly": s.monthly(c, who), "balance": nil,
+		"monthly": s.quota(c, who, llm.Month), "weekly": s.quota(c, who, llm.Week), "daily": s.quota(c, who, llm.Day), "balance": nil,
 	}
 	if k.ExpiresAtMS > 0 {
 		v["expires_at"] = time.UnixMilli(k.ExpiresAtMS).UTC().Format(time.RFC3339)
@@ -135,10 +135,15 @@ func (s *Server) keyInfo(c *call, who *auth.Caller) error {
 	return s.reply(c, fasthttp.StatusOK, v)
 }
 
-func (s *Server) monthly(c *call, who *auth.Caller) map[string]any {
-	label, ends := auth.Month(c.now, zone(who))
+// quota shows one window; nil where it is not counted.
+func (s *Server) quota(c *call, who *auth.Caller, w llm.Window) any {
+	b := who.Key.Budget(w)
+	if b.Limit == 0 && w != llm.Month {
+		return nil
+	}
+	label, ends := who.Period(w, c.now)
 	used, held := s.p.Money.Quota(who.Key.ID, label)
-	m := c.money("limit", who.Key.MonthlyQuota, "used", used, "held", held)
+	m := c.money("limit", b.Limit, "used", used, "held", held)
 	m["resets_at"] = ends.Format(time.RFC3339)
 	return m
 }

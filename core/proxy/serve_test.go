@@ -162,8 +162,40 @@ func TestMoneyDenials(t *testing.T) {
 	if f["type"] != "billing_error" || f["used_micro_cny"] != 0.0 || f["limit_micro_cny"] != 10.0 || f["reserving_micro_cny"].(float64) < 200 || f["resets_at"] != "2026-04-01T00:00:00Z" {
 		t.Errorf("%v", f)
 	}
+	for _, x := range []struct {
+		budget               auth.Budget
+		code, window, resets string
+	}{
+		{auth.Budget{Window: llm.Week, Limit: 10, Terms: auth.Terms{Anchor: 3}}, "weekly_quota_exceeded", "week", "2026-03-05T00:00:00Z"},
+		{auth.Budget{Window: llm.Day, Limit: 10, Terms: auth.Terms{Anchor: 6, Zone: "Asia/Shanghai"}}, "daily_quota_exceeded", "day", "2026-03-05T06:00:00+08:00"},
+	} {
+		q := newRig(t, limits(auth.Key{MonthlyQuota: 1 << 40}), func(s *setup) { s.key.Budgets = []auth.Budget{x.budget} })
+		p = q.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 402)
+		if f := p.code(t, x.code); f["window"] != x.window || f["limit_micro_cny"] != 10.0 || f["resets_at"] != x.resets || p.header.Get("x-should-retry") != "false" {
+			t.Errorf("%v", f)
+		}
+	}
 	if r.sim.Stats().Requests+q.sim.Stats().Requests != 0 {
 		t.Error("a refused request reached the upstream")
+	}
+}
+
+// Every window of a key is charged what a request cost, and GET /v1/key shows those that have a limit.
+func TestBudgetWindows(t *testing.T) {
+	r := newRig(t, limits(auth.Key{MonthlyQuota: 90_000}), func(s *setup) {
+		s.key.Budgets = []auth.Budget{{Window: llm.Day, Limit: 30_000, Terms: auth.Terms{Anchor: 6}}}
+	})
+	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	cost := r.journal.last(t).Cost
+	if e := r.journal.of(llm.EntryReserve)[0]; cost == 0 || e.Labels() != [...]int32{202603, 0, 20260303} {
+		t.Errorf("cost %d, labels %v", cost, e.Labels())
+	}
+	var v map[string]any
+	must(t, json.Unmarshal(r.get("/v1/key").want(t, 200).body, &v))
+	day, month := v["daily"].(map[string]any), v["monthly"].(map[string]any)
+	if day["used_micro_cny"] != float64(cost) || month["used_micro_cny"] != float64(cost) || day["limit_micro_cny"] != 30_000.0 ||
+		day["resets_at"] != "2026-03-04T06:00:00Z" || v["weekly"] != nil {
+		t.Errorf("%v", v)
 	}
 }
 

@@ -169,7 +169,7 @@ func priceFor(m *upstream.Model, who *auth.Caller) (llm.Price, error) {
 	switch {
 	case m.Priced && !m.Free:
 		return m.Price, nil
-	case m.Free || who.User.Unmetered && who.Key.MonthlyQuota == 0:
+	case m.Free || who.User.Unmetered && !who.Key.Budgeted():
 		return llm.Price{}, nil
 	}
 	e := llm.Errorf(llm.KindInvalid, "model %q has no price and this key has a balance or a quota; ask the operator to set its price or to mark it free", m.Name)
