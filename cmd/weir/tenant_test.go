@@ -54,7 +54,7 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 	if status, e := tenantCall(t, p.env, own, "PUT", "/v1/tenant/rules", rules); status != http.StatusOK {
 		t.Fatalf("PUT rules: %d %v", status, e)
 	}
-	if status, a := tenantCall(t, p.env, own, "GET", "/v1/tenant/rules", ""); status != http.StatusOK || a["schema"] == nil {
+	if status, a := tenantCall(t, p.env, own, "GET", "/v1/tenant/rules?schema=1", ""); status != http.StatusOK || a["schema"] == nil {
 		t.Errorf("GET rules: %d %v", status, a)
 	}
 	slow := strings.Replace(hello, "gpt-4o-mini", "slow", 1)

@@ -2,10 +2,12 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -18,10 +20,10 @@ import (
 // rulesModule serves orgs to which no other was bound; it comes with the binary.
 const rulesModule = "rules"
 
-// TenantRules is what an org's key with the scope tenant may read: the org's rules, their schema and what bounds them.
-// The methods for tenants answer JSON; their errors are *llm.Error.
-func (a *API) TenantRules(ctx context.Context, org uint64) ([]byte, error) {
-	return asTenant(a.rulesOf(ctx, org))
+// TenantRules is what an org's key with the scope tenant may read: the org's rules and what bounds them; schema=1 in
+// rawQuery adds the schema that they must fit. The methods for tenants answer JSON; their errors are *llm.Error.
+func (a *API) TenantRules(ctx context.Context, org uint64, rawQuery string) ([]byte, error) {
+	return asTenant(a.rulesOf(ctx, org, &url.URL{Path: "/v1/tenant/rules", RawQuery: rawQuery}))
 }
 
 // SetTenantRules puts an org's rules in force, durably; actor is who asks, such as "key:42". body is the rules alone.
@@ -109,7 +111,7 @@ func (a *API) getRules(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return a.rulesOf(c.Context(), o.ID)
+	return a.rulesOf(c.Context(), o.ID, c.URL)
 }
 
 func (a *API) putRules(c *call) (answer, error) {
@@ -183,28 +185,51 @@ func (a *API) added(ctx context.Context, name string, wasm []byte) (policy.Modul
 	return a.Policy.Add(ctx, name, wasm, policy.ProfileSmall)
 }
 
-func (a *API) rulesOf(ctx context.Context, org uint64) (answer, error) {
+// rulesOf shows an org's rules. The schema is larger than the rest: it is for who asks.
+func (a *API) rulesOf(ctx context.Context, org uint64, asked *url.URL) (answer, error) {
+	q := parseQuery(asked, "schema")
+	given := q.text("schema")
+	if err := oneOf("1", "0")(cmp.Or(given, "0")); err != nil {
+		q.fail("schema", "%s", err.Error())
+	}
+	if q.err != nil {
+		return answer{}, q.err
+	}
 	t, err := a.tenant(ctx, org)
 	if err != nil {
 		return answer{}, err
 	}
-	return ok(a.rulesView(t)), nil
+	v := append(a.rulesView(t), member{"schemaAt", asked.Path + "?schema=1"})
+	if given == "1" {
+		v = append(v, member{"schema", t.schema})
+	}
+	return ok(v), nil
 }
 
 func (a *API) rulesView(t *tenant) object {
 	v := object{{"orgId", t.org.ID}, {"module", t.now.Module}, {"version", nil}, {"params", nil}, {"onError", t.now.OnError}, {"candidate", nil}}
 	if t.doc.Current != nil {
-		v[2].value, v[3].value = t.now.version(), t.now.Params
+		v[2].value, v[3].value = t.now.version(), policy.WithoutZones(t.schema, t.now.Params)
 	}
 	if x := t.doc.Candidate; x != nil {
-		v[5].value = object{{"module", x.Module}, {"version", x.version()}, {"params", x.Params}, {"stage", t.doc.Stage}, {"percent", t.doc.Percent}}
+		v[5].value = object{{"module", x.Module}, {"version", x.version()}, {"params", policy.WithoutZones(a.schemaOf(x), x.Params)}, {"stage", t.doc.Stage}, {"percent", t.doc.Percent}}
 	}
 	var previous any
 	if i := t.before(); i >= 0 {
 		previous = t.doc.History[i].version()
 	}
 	return append(v, object{{"previous", previous}, {"problem", orNull(a.rules.Load().ailing[t.owner])}, {"envelope", a.envelopeView(a.enforced.Load().Tenant)},
-		{"tierEnvelopes", a.tierEnvelopes()}, {"schema", t.schema}}...)
+		{"tierEnvelopes", a.tierEnvelopes()}}...)
+}
+
+// schemaOf is the schema of a binding's params; nil: it has none.
+func (a *API) schemaOf(b *binding) json.RawMessage {
+	p, _ := a.rules.Load().policy(b.Module)
+	v, err := p.find(b.Hash)
+	if err != nil {
+		return nil
+	}
+	return v.Schema
 }
 
 // tierEnvelopes are the envelopes that stand in for an org's, by the tier of the key that asks.
@@ -277,7 +302,11 @@ func (a *API) changeRules(ctx context.Context, org uint64, actor, action string,
 	if t.doc = to; to.Current != nil {
 		t.now = *to.Current
 	}
-	return ok(append(a.rulesView(t), member{"endedTrial", m.ended(to)})), nil
+	changed := to.Current
+	if to.Candidate != nil && !same(to.Candidate, m.was.Candidate) {
+		changed = to.Candidate
+	}
+	return ok(append(a.rulesView(t), object{{"endedTrial", m.ended(to)}, {"clamped", a.clamped(org, changed)}}...)), nil
 }
 
 // rulesIn reads a body that is the rules.

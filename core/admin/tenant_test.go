@@ -41,14 +41,19 @@ func TestTenantRules(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.account()
-	f.ok("GET", "/admin/tenants/1/rules", nil).has(t, "orgId", 1, "module", "rules", "version", nil, "params", nil,
+	f.ok("GET", "/admin/tenants/1/rules?schema=1", nil).has(t, "orgId", 1, "module", "rules", "version", nil, "params", nil,
 		"schema.properties.rules.type", "array", "envelope.maxMultiplierPermille", 2000, "envelope.maxBurstPermille", 3000,
 		"envelope.maxCustomDimensions", 2, "envelope.tiers.0", "pro", "envelope.maxOverdraftMicroCny", 0)
 	f.ok("GET", "/admin/bindings", nil).has(t, "data.1", nil)
 	f.ok("GET", "/admin/policies", nil).has(t, "data.0", nil) // looking stores nothing
 
 	rules := table("half", j{"qps_permille": 500})
-	f.ok("PUT", "/admin/tenants/1/rules", rules).has(t, "params.rules.0.name", "half", "schema.title", "Rules")
+	f.ok("PUT", "/admin/tenants/1/rules", rules).has(t, "params.rules.0.name", "half", "schema", nil, "schemaAt", nil)
+	f.ok("GET", "/admin/tenants/1/rules", nil).has(t, "schema", nil, "schemaAt", "/admin/tenants/1/rules?schema=1")
+	raw, err := f.api.TenantRules(t.Context(), 1, "schema=1")
+	asJSON(t, raw, err).has(t, "schema.title", "Rules", "schemaAt", "/v1/tenant/rules?schema=1")
+	f.refused(400, "GET", "/admin/tenants/1/rules?schema=yes", nil, "schema", "1, 0")
+	f.refused(400, "GET", "/admin/tenants/1/rules?shema=1", nil, "schema")
 	f.ok("GET", "/admin/tenants/1/rules", nil).has(t, "params.rules.0.then.qps_permille", 500)
 	f.ok("GET", "/admin/audit?limit=1", nil).has(t, "data.0.action", "tenant.rules", "data.0.actor", "admin", "data.0.target", "binding:org:1")
 	if d := f.ask(1, 1); d.QPS != 500 || d.Tenant.Module != "rules" || d.Message != "" && d.Tenant.Message != "half" {
@@ -79,7 +84,7 @@ func TestTenantWithAModuleOfItsOwn(t *testing.T) {
 	f.account()
 	f.ok("POST", "/admin/policies?name=mine", module(t, "burst"))
 	f.ok("PUT", "/admin/bindings", j{"owner": "org:1", "module": "mine", "onError": "deny"}).has(t, "owner", "org:1")
-	a := f.ok("GET", "/admin/tenants/1/rules", nil)
+	a := f.ok("GET", "/admin/tenants/1/rules?schema=1", nil)
 	a.has(t, "module", "mine", "onError", "deny")
 	if s := fmt.Sprint(a.at("schema.properties")); strings.Contains(s, "dimensions") {
 		t.Errorf("that is the schema of rules: %s", s)
@@ -123,7 +128,7 @@ func TestTenantsAreApart(t *testing.T) {
 	set(2, "other secret")
 	f.ok("GET", "/admin/audit?limit=1", nil).has(t, "data.0.actor", "key:2", "data.0.target", "binding:org:2")
 	for org, foreign := range map[uint64][]string{1: {"other secret", "Other", "theirs", "bob"}, 2: {"acme secret", "Acme", "throttled", "alice"}} {
-		rules, err := f.api.TenantRules(ctx, org)
+		rules, err := f.api.TenantRules(ctx, org, "")
 		asJSON(t, rules, err)
 		usage, err := f.api.TenantUsage(ctx, org, "")
 		asJSON(t, usage, err).has(t, "orgId", org, "data.0.keyId", org, "data.1", nil, "policy.module", "rules")
@@ -173,6 +178,36 @@ func TestP06AskingForMoreThanTheEnvelope(t *testing.T) {
 	if m := f.ok("GET", "/metrics", nil).raw; !strings.Contains(m, "weir_policy_tenant_clamped_total 3") {
 		t.Errorf("metrics: %s", m)
 	}
+}
+
+// Rules that ask beyond the envelope are told so when they are put in force or on trial, for the tiers of the org's keys.
+func TestRulesBeyondTheEnvelopeAreTold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.account()
+	const rules = "/admin/tenants/1/rules"
+	f.ok("PUT", rules, table("fine", j{"qps_permille": 2000, "burst_permille": 3000, "tier": "pro"})).has(t, "clamped", "[]")
+	greedy := j{"rules": []j{{"then": j{"qps_permille": 500}}, {"name": "off", "enabled": false, "then": j{"qps_permille": 9000}},
+		{"name": "greedy", "then": j{"qps_permille": 9000, "burst_permille": 3001, "tier": "free", "dimensions": []j{
+			{"kind": "model", "multiplier_permille": 1500}, {"kind": "custom", "value": "a"}, {"kind": "custom", "value": "b"}, {"kind": "custom", "value": "c"}}}}}}
+	for _, a := range []answer{f.ok("POST", rules+"/trial", j{"params": greedy}), f.ok("PUT", rules, greedy)} {
+		a.has(t, "clamped.0.rule", 3, "clamped.0.name", "greedy", "clamped.0.field", "then.qps_permille", "clamped.0.asked", 9000, "clamped.0.allowed", 2000,
+			"clamped.1.field", "then.burst_permille", "clamped.1.allowed", 3000, "clamped.2.field", "then.tier", "clamped.2.asked", "free", "clamped.2.allowed", nil,
+			"clamped.3.field", "then.dimensions[0].multiplier_permille", "clamped.3.allowed", 1000, "clamped.4.field", "then.dimensions[3]", "clamped.5", nil)
+	}
+	d := f.ok("POST", rules+"/dry-run", j{"params": table("greedy", j{"qps_permille": 9000})})
+	d.has(t, "tenant.clamped.0.granted", 2000)
+
+	f.o.Envelopes.TenantTiers = map[string]policy.Envelope{"pro": {MaxMultiplier: 4_000}}
+	e := f.o.Envelopes
+	e.Operator = f.o.Envelope
+	f.api.SetEnvelopes(e)
+	f.must(f.api.Seed(t.Context(), admin.Seed{}, false))
+	f.ok("POST", "/admin/keys", j{"userId": 1, "name": "p", "tier": "pro"})
+	f.ok("PUT", rules, table("greedy", j{"qps_permille": 9000})).has(t, "clamped.0.allowed", 2000, "clamped.0.keyTier", nil, "clamped.1.allowed", 4000, "clamped.1.keyTier", "pro")
+	f.ok("POST", "/admin/policies?name=mine", module(t, "burst"))
+	f.ok("PUT", "/admin/bindings", j{"owner": "org:1", "module": "mine"})
+	f.ok("PUT", rules, j{"burst_permille": 9000}).has(t, "clamped", nil)
 }
 
 // What the dry run says is what traffic with the same facts gets.
@@ -337,9 +372,17 @@ func TestTenantRulesInANamedZone(t *testing.T) {
 	f.account()
 	rules := table("night", j{"qps_permille": 500})
 	rules["zone"] = "Asia/Kolkata"
-	f.ok("PUT", "/admin/tenants/1/rules", rules).has(t, "params.zone", "Asia/Kolkata", "params.zone_table.offsets.0", 330)
+	const bound = "/admin/bindings?owner=org:1"
+	f.ok("PUT", "/admin/tenants/1/rules", rules).has(t, "params.zone", "Asia/Kolkata", "params.zone_table", nil) // nobody wrote it
+	first := f.ok("GET", bound, nil)
+	first.has(t, "data.0.params.zone_table.offsets.0", 330)
+	f.ok("POST", "/admin/tenants/1/rules/trial", j{"params": j{"zone": "Asia/Tokyo"}}).has(t, "candidate.params.zone", "Asia/Tokyo", "candidate.params.zone_table", nil)
+	f.ok("POST", "/admin/tenants/1/rules/rollback", nil)
+	f.ok("PUT", "/admin/tenants/1/rules", f.ok("GET", "/admin/tenants/1/rules", nil).at("params"))
+	f.ok("GET", bound, nil).has(t, "data.0.version", first.at("data.0.version"))
 	rules["zone_table"] = j{"name": "Asia/Kolkata", "offsets": []int{7}}
-	f.ok("PUT", "/admin/tenants/1/rules", rules).has(t, "params.zone_table.offsets.0", 330)
+	f.ok("PUT", "/admin/tenants/1/rules", rules)
+	f.ok("GET", bound, nil).has(t, "data.0.params.zone_table.offsets.0", 330)
 	rules["zone"] = "Asia/Kolkatta"
 	f.refused(400, "PUT", "/admin/tenants/1/rules", rules, "zone", "Asia/Kolkata")
 	f.refused(400, "POST", "/admin/tenants/1/rules/trial", j{"params": rules}, "zone", "Asia/Kolkata")

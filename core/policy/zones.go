@@ -43,6 +43,36 @@ var zoneNames string
 // Params that name none, or that do not fit the schema, come back as they are.
 func WithZones(schema, params []byte) ([]byte, error) { return withZones(schema, params, false) }
 
+// WithoutZones gives params as a person wrote them: without the tables that WithZones makes again.
+func WithoutZones(schema, params []byte) json.RawMessage {
+	var names struct {
+		Properties map[string]struct{ Format string }
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(schema, &names) != nil || json.Unmarshal(params, &members) != nil {
+		return params
+	}
+	had := len(members)
+	for name, p := range names.Properties {
+		if p.Format == zoneFormat {
+			delete(members, name+tableSuffix)
+		}
+	}
+	if len(members) == had {
+		return params
+	}
+	return marshalled(members)
+}
+
+// marshalled is members as a guest's small JSON reader takes them: it need not know \u003c.
+func marshalled(members map[string]json.RawMessage) []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(members) // they were JSON before
+	return bytes.TrimSpace(out.Bytes())
+}
+
 // withZones makes the tables; keep: but those that are there.
 func withZones(schema, params []byte, keep bool) ([]byte, error) {
 	var names struct {
@@ -78,11 +108,7 @@ func withZones(schema, params []byte, keep bool) ([]byte, error) {
 	if !changed {
 		return params, nil
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false) // as in configuration
-	err := enc.Encode(members)
-	return bytes.TrimSpace(out.Bytes()), err
+	return marshalled(members), nil
 }
 
 // tableFor is the table beside a member; nil: none belongs there.

@@ -671,7 +671,7 @@ func (f *tenants) note(what string, org uint64) ([]byte, error) {
 	return []byte(`{"ok":true}`), nil
 }
 
-func (f *tenants) TenantRules(_ context.Context, org uint64) ([]byte, error) {
+func (f *tenants) TenantRules(_ context.Context, org uint64, _ string) ([]byte, error) {
 	return f.note("get", org)
 }
 func (f *tenants) SetTenantRules(_ context.Context, org uint64, actor string, body []byte) ([]byte, error) {

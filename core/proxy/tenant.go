@@ -15,7 +15,7 @@ import (
 // Tenants is what a key with the scope tenant may do for its org; the admin API stands behind it. Answers are JSON,
 // errors *llm.Error.
 type Tenants interface {
-	TenantRules(ctx context.Context, org uint64) ([]byte, error)
+	TenantRules(ctx context.Context, org uint64, rawQuery string) ([]byte, error)
 	SetTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error)
 	TenantDryRun(ctx context.Context, org, key uint64, body []byte) ([]byte, error)
 	RollbackTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error)
@@ -77,5 +77,5 @@ func (s *Server) askTenants(c *call, who *auth.Caller) ([]byte, error) {
 	if c.ctx.IsPut() {
 		return s.tenants.SetTenantRules(ctx, org, actor, body)
 	}
-	return s.tenants.TenantRules(ctx, org)
+	return s.tenants.TenantRules(ctx, org, string(c.ctx.URI().QueryString()))
 }
