@@ -33,6 +33,7 @@ type relay struct {
 	left     []byte // of out, for Read
 	running  tokens.Running
 	total    llm.Tokens // output as we count it
+	unread   llm.Tokens // of it, for what is not understood
 	deltas   llm.Tokens // texts that came: at least so many tokens
 	granted  llm.Tokens // output that is held
 	rule     limit.Overrun
@@ -155,7 +156,7 @@ func (r *relay) step() ([]byte, error) {
 // event sorts one event: for the client, withheld, or not for this client. Each is counted for itself, so that neither
 // what is owed nor where a stream is cut depends on how its bytes were packed.
 func (r *relay) event(e *upstream.Event) {
-	if r.seen || r.denied != nil || !r.covers(e.Deltas) {
+	if r.seen || r.denied != nil || !r.covers(e) {
 		return
 	}
 	r.failed = r.failed || e.Error
@@ -172,23 +173,27 @@ func (r *relay) event(e *upstream.Event) {
 	}
 }
 
-// covers counts an event's texts and tells whether the hold has room for them.
-func (r *relay) covers(deltas [][]byte) bool {
+// covers counts an event's texts, or what is not understood of it, and tells whether the hold has room for them.
+func (r *relay) covers(e *upstream.Event) bool {
 	text := r.call.text[:0]
-	for _, d := range deltas {
+	for _, d := range e.Deltas {
 		text = append(text, d...)
 		r.deltas += llm.Tokens(min(len(d), 1))
 	}
-	if r.call.text = text; len(text) == 0 {
+	if r.call.text = text; len(text)+e.Unread == 0 {
 		return true
 	}
-	total := r.running.Escaped(r.server.p.Counter, r.call.enc, text)
+	r.unread += unread(e.Unread)
+	total := r.running.Escaped(r.server.p.Counter, r.call.enc, text) + r.unread
 	if total > r.granted && !r.topUp(total) {
 		return false // what is not relayed is not owed
 	}
 	r.total = total
 	return true
 }
+
+// unread is what bytes that nobody understands count as: a token per four, rounded up.
+func unread(bytes int) llm.Tokens { return llm.Tokens((bytes + 3) / 4) }
 
 // report tells the hold the progress of this step, so that any ending charges it.
 func (r *relay) report() {

@@ -316,11 +316,11 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 	if c.endpoint() == llm.CountTokens {
 		return llm.Usage{}, true
 	}
-	u, ok, texts := upstream.BufferedUsage(c.endpoint(), body)
+	u, ok, texts, bytes := upstream.BufferedUsage(c.endpoint(), body)
 	if ok {
 		return u, true
 	}
-	u = llm.Usage{InputTokens: c.input}
+	u = llm.Usage{InputTokens: c.input, OutputTokens: unread(bytes)}
 	for _, t := range texts {
 		if t.Raw {
 			u.OutputTokens += s.p.Counter.Text(c.enc, t.In(body))

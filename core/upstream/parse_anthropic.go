@@ -50,7 +50,7 @@ func (p *Parser) readMessages(c *cursor) {
 		case "delta", "content_block":
 			p.block(c)
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 	switch string(kind) {
@@ -70,19 +70,27 @@ func (p *Parser) messageStart(c *cursor) {
 		if !ok {
 			return
 		}
-		if string(name) == "usage" {
+		switch string(name) {
+		case "usage":
 			p.ev.HasUsage = p.tally.anthropic(c, true) || p.ev.HasUsage
-		} else {
+		case "content":
+			for ok := c.enter('['); ok && c.more(']'); {
+				p.block(c)
+			}
+		default:
 			c.skip()
 		}
 	}
 }
 
-// block reads what a content block's start or delta adds. Signatures and citations are not generated text.
+// block reads what a content block's start or delta adds. Signatures, citations and what a server's tool found (content)
+// are not generated text.
 func (p *Parser) block(c *cursor) {
-	if !c.enter('{') {
+	if c.peek() != '{' {
+		p.content(c)
 		return
 	}
+	c.enter('{')
 	for {
 		name, ok := c.key()
 		if !ok {
@@ -90,13 +98,13 @@ func (p *Parser) block(c *cursor) {
 		}
 		switch string(name) {
 		case "text", "thinking", "partial_json", "name":
-			p.text(c)
+			p.content(c)
 		case "input":
-			if v := c.value(); p.whole && !c.bad {
-				p.raws = append(p.raws, v)
-			}
-		default:
+			p.argument(c)
+		case "content":
 			c.skip()
+		default:
+			p.other(name, c)
 		}
 	}
 }

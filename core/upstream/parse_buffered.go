@@ -3,10 +3,11 @@ package upstream
 import "github.com/weir-gateway/weir/core/llm"
 
 // BufferedUsage extracts usage from a buffered answer. Only when it has none (ok is false), texts are the spans of the
-// text it generated, to be counted instead. A count_tokens answer used nothing, and says so.
-func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []llm.Text) {
+// text it generated, to be counted instead; of an answer in which no text is found, unread is how many bytes were not
+// understood, as in Event. A count_tokens answer used nothing, and says so.
+func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []llm.Text, unread int) {
 	if ep == llm.CountTokens {
-		return llm.Usage{}, true, nil
+		return llm.Usage{}, true, nil, 0
 	}
 	var t tally
 	c := cursor{b: body}
@@ -25,24 +26,33 @@ func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []
 		}
 	}
 	if found && !c.bad {
-		return t.usage(), true, nil
+		return t.usage(), true, nil, 0
 	}
-	return llm.Usage{}, false, generated(ep, body)
+	texts, unread = generated(ep, body)
+	return llm.Usage{}, false, texts, unread
 }
 
 // generated finds the texts of a buffered answer; of a broken one, those before the break.
-func generated(ep llm.Endpoint, body []byte) []llm.Text {
+func generated(ep llm.Endpoint, body []byte) (found []llm.Text, unread int) {
 	p := Parser{ep: ep, whole: true}
 	c := cursor{b: body}
+	known := c.peek() == '{'
 	switch ep {
 	case llm.Embeddings, llm.CountTokens:
-		return nil
+		return nil, 0
 	case llm.Messages:
-		p.list(&c, "content", (*Parser).block)
+		known = p.list(&c, "content", (*Parser).block) && known
 	case llm.Responses:
-		p.list(&c, "output", (*Parser).item)
+		known = p.list(&c, "output", (*Parser).item) && known
 	default:
 		p.readChat(&c)
+	}
+	switch {
+	case len(p.deltas)+len(p.raws) > 0 || p.ev.Error:
+	case c.bad || !known:
+		unread = len(body)
+	default:
+		unread = p.unread
 	}
 	// What the cursor gives out are slices of body that keep its capacity: where they begin follows from theirs.
 	texts := make([]llm.Text, 0, len(p.deltas)+len(p.raws))
@@ -56,25 +66,29 @@ func generated(ep llm.Endpoint, body []byte) []llm.Text {
 	for _, d := range p.raws {
 		add(d, true)
 	}
-	return texts
+	return texts, unread
 }
 
-// list visits the elements of the array that an object has under name.
-func (p *Parser) list(c *cursor, name string, visit func(*Parser, *cursor)) {
+// list visits the elements of the array that an object has under name; found tells that it has one.
+func (p *Parser) list(c *cursor, name string, visit func(*Parser, *cursor)) (found bool) {
 	if !c.enter('{') {
-		return
+		return false
 	}
 	for {
 		key, ok := c.key()
-		if !ok {
-			return
-		}
-		if string(key) != name {
+		switch {
+		case !ok:
+			return found
+		case string(key) == name && c.peek() == '[':
+			found = true
+			for ok := c.enter('['); ok && c.more(']'); {
+				visit(p, c)
+			}
+		case string(key) == "error":
+			p.ev.Error = p.ev.Error || c.peek() != 'n'
 			c.skip()
-			continue
-		}
-		for ok := c.enter('['); ok && c.more(']'); {
-			visit(p, c)
+		default:
+			c.skip()
 		}
 	}
 }
@@ -93,9 +107,9 @@ func (p *Parser) item(c *cursor) {
 		case "content", "summary":
 			p.content(c)
 		case "name", "arguments", "input", "code":
-			p.text(c)
+			p.argument(c)
 		default:
-			c.skip()
+			p.other(key, c)
 		}
 	}
 }

@@ -119,16 +119,18 @@ func (p *Parser) readChat(c *cursor) {
 			p.ev.Error = c.peek() != 'n'
 			c.skip()
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 	p.ev.Empty = reports && choices == 0 && !p.ev.Error
 }
 
 func (p *Parser) chatChoices(c *cursor) (n int) {
-	if !c.enter('[') {
+	if c.peek() != '[' {
+		p.other(nil, c)
 		return 0
 	}
+	c.enter('[')
 	for c.more(']') {
 		n++
 		p.chatChoice(c)
@@ -137,9 +139,11 @@ func (p *Parser) chatChoices(c *cursor) (n int) {
 }
 
 func (p *Parser) chatChoice(c *cursor) {
-	if !c.enter('{') {
+	if c.peek() != '{' {
+		p.content(c)
 		return
 	}
+	c.enter('{')
 	for {
 		name, ok := c.key()
 		if !ok {
@@ -149,36 +153,39 @@ func (p *Parser) chatChoice(c *cursor) {
 		case "delta", "message":
 			p.message(c)
 		case "text":
-			p.text(c)
+			p.content(c)
 		case "usage": // where some servers put it
 			p.ev.HasUsage = p.tally.openAI(c) || p.ev.HasUsage
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 }
 
 // message reads what a chat delta adds, or a whole message.
 func (p *Parser) message(c *cursor) {
-	if !c.enter('{') {
+	if c.peek() != '{' {
+		p.content(c)
 		return
 	}
-	reasoned := false // reasoning and reasoning_content are the same text under two names
+	c.enter('{')
+	reasoned := false // all its names have the same text
 	for {
 		name, ok := c.key()
 		if !ok {
 			return
 		}
 		switch string(name) {
-		case "content":
+		case "content", "refusal":
 			p.content(c)
-		case "refusal":
-			p.text(c)
-		case "reasoning_content", "reasoning":
-			if text, ok := c.str(); ok && !reasoned {
-				reasoned = len(text) > 0
-				p.delta(text)
+		case "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking", "thinking_blocks":
+			if reasoned {
+				c.skip()
+				continue
 			}
+			had := len(p.deltas)
+			p.content(c)
+			reasoned = len(p.deltas) > had
 		case "tool_calls":
 			for ok := c.enter('['); ok && c.more(']'); {
 				p.toolCall(c)
@@ -186,7 +193,7 @@ func (p *Parser) message(c *cursor) {
 		case "function_call", "audio":
 			p.call(c)
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 }
@@ -205,7 +212,7 @@ func (p *Parser) toolCall(c *cursor) {
 		case "function", "custom":
 			p.call(c)
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 }
@@ -222,22 +229,52 @@ func (p *Parser) call(c *cursor) {
 		}
 		switch string(name) {
 		case "name", "arguments", "input", "transcript":
-			p.text(c)
+			p.argument(c)
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 }
 
-// content is a string, or an array of parts.
-func (p *Parser) content(c *cursor) {
-	if c.bad || c.peek() != '[' {
+// argument is a string, or JSON that is not wrapped in one.
+func (p *Parser) argument(c *cursor) {
+	if b := c.peek(); b != '{' && b != '[' {
 		p.text(c)
 		return
 	}
-	for ok := c.enter('['); ok && c.more(']'); {
-		p.part(c)
+	v := c.value()
+	switch {
+	case len(v) <= len("{}"):
+	case p.whole:
+		p.raws = append(p.raws, v)
+	default:
+		p.delta(v)
 	}
+}
+
+// maxNested bounds content in content; deeper, it is taken as it stands.
+const maxNested = 32
+
+// content is a string, a part, or an array of either, in which a part may have content of its own.
+func (p *Parser) content(c *cursor) {
+	b := c.peek()
+	if b != '[' && b != '{' {
+		p.text(c)
+		return
+	}
+	if p.depth == maxNested {
+		p.delta(c.value())
+		return
+	}
+	p.depth++
+	if b == '{' {
+		p.part(c)
+	} else {
+		for ok := c.enter('['); ok && c.more(']'); {
+			p.content(c)
+		}
+	}
+	p.depth--
 }
 
 // part reads a part of a message, in either dialect: whatever of its members is text.
@@ -251,10 +288,10 @@ func (p *Parser) part(c *cursor) {
 			return
 		}
 		switch string(name) {
-		case "text", "refusal", "thinking", "transcript":
-			p.text(c)
+		case "text", "refusal", "thinking", "transcript", "content", "reasoning", "summary":
+			p.content(c)
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 }
@@ -283,7 +320,7 @@ func (p *Parser) readResponses(c *cursor) {
 		case "type":
 			kind, _ = c.str()
 		case "delta":
-			delta, _ = c.str()
+			delta = c.value()
 		case "response":
 			response = c.value()
 		case "item":
@@ -292,7 +329,7 @@ func (p *Parser) readResponses(c *cursor) {
 			p.ev.Error = c.peek() != 'n'
 			c.skip()
 		default:
-			c.skip()
+			p.other(name, c)
 		}
 	}
 	p.responsesEvent(c, kind, delta, response, item)
@@ -303,16 +340,30 @@ func (p *Parser) responsesEvent(c *cursor, kind, delta, response, item []byte) {
 	case "response.completed", "response.incomplete", "response.failed":
 		p.ev.Terminal, p.ev.Error = true, string(kind) == "response.failed"
 		p.usageIn(c, response)
+		if !p.ev.HasUsage && !p.spoke {
+			p.list(&cursor{b: response}, "output", (*Parser).item)
+		}
 	case "error":
 		p.ev.Error = true
+	case "ping", "keepalive":
+		p.unread = 0
 	case "response.output_item.added":
 		in := cursor{b: item}
 		p.call(&in)
 		c.bad = c.bad || in.bad
 	case "response.audio.delta", "response.output_audio.delta": // sound, not text
+		p.unread = 0
 	default:
-		if bytes.HasSuffix(kind, []byte(".delta")) {
-			p.delta(delta)
+		switch {
+		case bytes.HasSuffix(kind, []byte(".delta")):
+			if in := (cursor{b: delta}); len(delta) > 0 {
+				p.content(&in)
+				c.bad = c.bad || in.bad
+			}
+		case bytes.HasPrefix(kind, []byte("response.")): // what it repeats has come in deltas
+			p.unread = 0
+		default:
+			p.unread += len(delta) + len(response) + len(item)
 		}
 	}
 }

@@ -23,6 +23,9 @@ func told(ep llm.Endpoint, stream string) string {
 		if e.Delta != nil && string(e.Delta) != string(e.Deltas[0]) {
 			b.WriteString("WRONG DELTA|")
 		}
+		if e.Unread > 0 {
+			fmt.Fprintf(&b, "~%d", e.Unread)
+		}
 		for word, on := range map[string]bool{"<empty>": e.Empty, "<end>": e.Terminal, "<error>": e.Error} {
 			if on {
 				b.WriteString(word)
@@ -72,9 +75,9 @@ func TestStreamsOfChat(t *testing.T) {
 		{"parts", sse(chunk(`{"content":[{"type":"text","text":"a"},{"type":"image"}]}`), chunk(`{"audio":{"data":"AAAA","transcript":"said"}}`)), "a|said|"},
 		{"error", sse(`{"error":{"message":"boom","type":"server_error"}}`), "<error>"},
 		{"error null", sse(`{"choices":[{"delta":{"content":"a"}}],"error":null}`), "a|"},
-		{"not JSON", sse(`{"choices":[{"delta":{"content":"a"}}`, `nonsense`, `{"choices":[{"delta":{"content":"b`, `"str"`, `7`, `null`, `{]`, `{"a"}`), ""},
-		{"usage in a broken event", sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4},`), ""},
-		{"odd types", sse(`{"choices":{"delta":1},"usage":[1]}`, `{"choices":[1,null,"x",{"delta":[]},{"delta":{"content":{"a":1},"tool_calls":{}}}]}`), ""},
+		{"not JSON", sse(`{"choices":[{"delta":{"content":"a"}}`, `nonsense`, `{"choices":[{"delta":{"content":"b`, `"str"`, `7`, `null`, `{]`, `{"a"}`), "~37~8~34~5~1~4~2~5"},
+		{"usage in a broken event", sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4},`), "~64"},
+		{"odd types", sse(`{"choices":{"delta":1},"usage":[1]}`, `{"choices":[1,null,"x",{"delta":[]},{"delta":{"content":{"a":1},"tool_calls":{}}}]}`), "~11x|"},
 		{"multi-line", "data: {\"choices\":[{\"delta\":\ndata: {\"content\":\ndata: \"a\"}}]}\n\n", "a|"},
 		{"no blank", "data:{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata:[DONE]\n\n", "a|<end>"},
 		{"other fields", ": hi\nevent: error\nid: 1\nretry: 5\ndatax: [DONE]\nxdata: [DONE]\n\n", ""},
@@ -99,7 +102,7 @@ func TestStreamsOfResponses(t *testing.T) {
 		{"tool", sse(`{"type":"response.output_item.added","item":{"type":"function_call","name":"get","arguments":""}}`, `{"type":"response.function_call_arguments.delta","delta":"{}"}`,
 			`{"type":"response.reasoning_summary_text.delta","delta":"think"}`, `{"type":"response.output_audio.delta","delta":"UklGR"}`, `{"type":"response.refusal.delta","delta":"no"}`), "get|{}|think|no|"},
 		{"error", sse(`{"type":"error","code":"x","message":"boom"}`), "<error>"},
-		{"broken", sse(`{"type":"response.output_text.delta","delta":"hi"`, `{"type":"response.completed","response":{"usage":{"input_tokens":9`), ""},
+		{"broken", sse(`{"type":"response.output_text.delta","delta":"hi"`, `{"type":"response.completed","response":{"usage":{"input_tokens":9`), "~49~66"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := told(llm.Responses, tt.in); got != tt.want {
@@ -147,11 +150,11 @@ func TestShapes(t *testing.T) {
 		{`{"choices":[{"delta":{"content":"x\""},"finish_reason":null}]}`, `x"|`},
 		{`{"choices":[{"delta":{"content":""},"finish_reason":null}]}`, ""},
 		{`{"choices":[{"delta":{"content":"x"},"finish_reason":null}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, "x| in 1 (0 read, 0 written) out 1 final true"},
-		{`{"choices":[{"delta":{"content":"x"},"finish_reason":null}]`, ""},
+		{`{"choices":[{"delta":{"content":"x"},"finish_reason":null}]`, "~59"},
 		{`{"choices":[{"delta":{"content":"x"},"finish_reason":null}]}}`, "x|"},
 		{`{"choices":[{"delta":{"content":"x","refusal":"y"},"finish_reason":null}]}`, "x|y|"},
-		{`{"choices":[{"delta":{"content":"x"},"refusal":"y"},"finish_reason":null}]}`, ""},
-		{`{"choices":[{"delta":{"content":"`, ""},
+		{`{"choices":[{"delta":{"content":"x"},"refusal":"y"},"finish_reason":null}]}`, "~75"},
+		{`{"choices":[{"delta":{"content":"`, "~33"},
 		{`{"choices":[{"delta":{"content":null},"finish_reason":null}]}`, ""},
 	} {
 		if got := told(llm.Chat, sse(a, tt.second)); got != "a|"+tt.want {
@@ -205,7 +208,7 @@ func TestBufferedUsage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			body := append(make([]byte, 0, len(tt.body)+7), tt.body...)
-			u, ok, texts := BufferedUsage(tt.ep, body)
+			u, ok, texts, _ := BufferedUsage(tt.ep, body)
 			var got []string
 			for _, x := range texts {
 				got = append(got, string(x.In(body)))
@@ -290,7 +293,7 @@ func FuzzParse(f *testing.F) {
 		if min(u.InputTokens, u.OutputTokens, u.CachedInputTokens, u.CacheWriteTokens) < 0 || u.CachedInputTokens+u.CacheWriteTokens > u.InputTokens {
 			t.Fatalf("%+v", u)
 		}
-		_, _, texts := BufferedUsage(llm.Endpoint(ep%6+1), raw)
+		_, _, texts, _ := BufferedUsage(llm.Endpoint(ep%6+1), raw)
 		for _, x := range texts {
 			_ = x.In(raw)
 		}

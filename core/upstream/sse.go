@@ -187,9 +187,12 @@ type Parser struct {
 	deltas [][]byte // backing of ev.Deltas
 	tally  tally
 	over   bool // the terminal event came: what follows it means nothing
+	unread int  // bytes of members that were not understood, in this event
+	depth  int  // of content in content
+	spoke  bool // a text has come
 	shape  shape
-	whole  bool     // a buffered answer is read: tool inputs count
-	raws   [][]byte // those inputs, JSON as it stands
+	whole  bool     // a buffered answer is read
+	raws   [][]byte // its tool inputs, JSON as it stands
 }
 
 // NewParser makes a parser.
@@ -201,7 +204,7 @@ func (p *Parser) Reset(ep llm.Endpoint) {
 }
 
 // Parse splits raw (whole events) and visits each. It allocates nothing per event. Data that is not JSON is visited
-// without deltas and without usage.
+// without deltas and without usage, and is Unread.
 func (p *Parser) Parse(raw []byte, visit func(e *Event)) {
 	l, begin := walk(raw, 0), 0
 	if bytes.HasPrefix(raw, bom) {
@@ -228,6 +231,7 @@ func (p *Parser) Parse(raw []byte, visit func(e *Event)) {
 func (p *Parser) begin() {
 	p.ev = Event{}
 	p.deltas = p.deltas[:0]
+	p.unread, p.depth = 0, 0
 }
 
 // line takes a data line; id, event, retry and comments are the client's business (the data names its event).
@@ -267,9 +271,14 @@ func (p *Parser) read() {
 	if text, ok := p.shape.match(p.ev.Data); ok {
 		p.delta(text)
 	} else if !p.walk() {
+		p.ev.Unread = len(p.ev.Data)
 		return
 	}
 	p.over = p.ev.Terminal
+	p.spoke = p.spoke || len(p.deltas) > 0
+	if e := &p.ev; len(p.deltas) == 0 && !e.HasUsage && !e.Terminal && !e.Error {
+		e.Unread = p.unread
+	}
 	p.tally.stale = p.tally.stale || len(p.deltas) > 0 && !p.ev.HasUsage
 	p.ev.Usage = p.tally.usage()
 	if p.ev.Deltas = p.deltas; len(p.deltas) > 0 {
@@ -277,10 +286,13 @@ func (p *Parser) read() {
 	}
 }
 
-// walk reads the data as JSON; false when it is none.
+// walk reads the data as a JSON object; false when it is none.
 func (p *Parser) walk() bool {
 	was := p.tally
 	c := cursor{b: p.ev.Data}
+	if c.peek() != '{' && !c.done() {
+		return false
+	}
 	switch p.ep {
 	case llm.Messages, llm.CountTokens:
 		p.readMessages(&c)
@@ -290,7 +302,7 @@ func (p *Parser) walk() bool {
 		p.readChat(&c)
 	}
 	if c.bad {
-		p.tally = was
+		p.tally, p.deltas = was, p.deltas[:0]
 		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data}
 		return false
 	}

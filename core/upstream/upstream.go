@@ -184,6 +184,7 @@ type Event struct {
 	Data     []byte   // joined data lines
 	Delta    []byte   // the first of Deltas, or nil
 	Deltas   [][]byte // every text the event adds (content, reasoning, tool names and arguments, all choices), JSON-escaped as on the wire
+	Unread   int      // bytes of an event without deltas that are not understood; they count as a token per four, rounded up
 	Usage    llm.Usage
 	HasUsage bool // the event carried usage; Usage is what the stream has reported up to here
 	Terminal bool // [DONE], message_stop, response.completed | incomplete | failed
