@@ -22,6 +22,8 @@ func TestFlagsAreExplained(t *testing.T) {
 		"key list --limt 5":                             "did you mean --limit?",
 		"serv":                                          `weir: unknown command "serv" for "weir"; did you mean "serve"?`,
 		"serv --port 5":                                 `unknown command "serv" for "weir"; did you mean "serve"?`,
+		"help serv":                                     `unknown command "serv" for "weir"; did you mean "serve"?`,
+		"help key lst":                                  `unknown command "lst" for "weir key"; did you mean "list"?`,
 		"nonsense":                                      `unknown command "nonsense" for "weir"; it has attack,`,
 		"key lst --limit 5":                             `unknown command "lst" for "weir key"; did you mean "list"?`,
 		"org update 1":                                  "weir org update needs a flag that says what to change: --name, --qps-limit, --tpm-limit",
@@ -67,6 +69,9 @@ func TestRefusalsSpeakOfFlags(t *testing.T) {
 		{"user balance 1 --delta 1 --set 2", exitUsage, "expected either --delta or --set"},
 		{"user balance 1 --delta 0", exitUsage, "--delta: expected an amount other than 0"},
 		{"user balance 1 --delta 1 --currency usd", exitUsage, "the gateway has no field deltaUsd; is its currency another than usd?"},
+		{"key list --limit abc", exitUsage, "--limit: expected"},
+		{"usage --format xml", exitUsage, "--format: expected"},
+		{"usage --from yesterday --format csv", exitUsage, "--from: expected"},
 		{"user balance 99 --delta 1", exitFail, "99"},
 	} {
 		_, stderr, code := weir(t, env, strings.Fields(c.args)...)

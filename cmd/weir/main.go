@@ -104,9 +104,25 @@ func (a *app) root() *cobra.Command {
 	root := group("weir", "An LLM gateway whose limits are programmable")
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(helpOf(root))
 	root.AddCommand(a.demo(), a.serve(), a.attack(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.backup(), a.restore(), a.policyCommand(), a.tenantCommand())
 	root.AddCommand(a.objectCommands()...)
 	return root
+}
+
+// helpOf is `weir help COMMAND`.
+func helpOf(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{Use: "help [COMMAND]", Short: "Say what a command does and takes", RunE: func(_ *cobra.Command, args []string) error {
+		c, rest, err := root.Find(args)
+		if err != nil {
+			return err
+		}
+		if c.HasSubCommands() && len(rest) > 0 {
+			return unknownChild(c, rest[0])
+		}
+		c.InitDefaultHelpFlag()
+		return c.Help()
+	}}
 }
 
 // group is a command that only has children: alone it prints its help, with an unknown child it says which there are.

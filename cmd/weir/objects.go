@@ -109,7 +109,8 @@ func (a *app) objectCommands() []*cobra.Command {
 func (o object) list(r *remote) *cobra.Command {
 	var limit, cursor string
 	c := &cobra.Command{Use: "list", Short: "List them", Args: exactly(), RunE: func(c *cobra.Command, _ []string) error {
-		return r.call(c.Context(), "GET", o.path+query(map[string]string{"limit": limit, "cursor": cursor}), nil, o.columns...)
+		err := r.call(c.Context(), "GET", o.path+query(map[string]string{"limit": limit, "cursor": cursor}), nil, o.columns...)
+		return byFlag(err, []field{{flag: "limit", api: "limit"}, {flag: "cursor", api: "cursor"}}, r.currency)
 	}}
 	c.Flags().StringVar(&limit, "limit", "", "rows of a page")
 	c.Flags().StringVar(&cursor, "cursor", "", "continue a list")
@@ -315,7 +316,9 @@ func (a *app) usage() *cobra.Command {
 	c := &cobra.Command{Use: "usage", Short: "List usage records of a running gateway", Args: exactly()}
 	r := a.remoteFlags(c)
 	newest := c.Flags().Bool("newest", false, "newest first")
+	var fields []field
 	for _, f := range usageFlags {
+		fields = append(fields, field{flag: f[0], api: f[0]})
 		values[f[0]] = c.Flags().String(f[0], "", f[1])
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -331,9 +334,10 @@ func (a *app) usage() *cobra.Command {
 			if err == nil {
 				_, err = a.out.Write(answer)
 			}
-			return err
+			return byFlag(err, fields, r.currency)
 		}
-		return r.call(c.Context(), "GET", "/admin/usage"+query(q), nil, "at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicroCny")
+		err := r.call(c.Context(), "GET", "/admin/usage"+query(q), nil, "at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicroCny")
+		return byFlag(err, fields, r.currency)
 	}
 	return c
 }
