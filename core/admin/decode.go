@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -211,18 +212,14 @@ func (b *body) nested(name string, read func(*body)) {
 	}
 }
 
-// end is the error of the whole object.
+// end is the error of the whole object: a member that nobody asked for first, because a mistyped name is missing elsewhere.
 func (b *body) end() error {
-	if b.err != nil {
-		return b.err
-	}
 	for _, name := range b.order {
-		if slices.Contains(b.asked, name) {
-			continue
+		if !slices.Contains(b.asked, name) {
+			return llm.Invalid(b.at+name, "unknown field %q%s", b.at+name, suggest(name, b.asked))
 		}
-		return llm.Invalid(b.at+name, "unknown field %q%s", b.at+name, suggest(name, b.asked))
 	}
-	return nil
+	return b.err
 }
 
 // suggest is the end of an error about a name that is not among the valid ones.
@@ -393,10 +390,19 @@ func (b *body) labels(name string, to *map[string]string) {
 	if raw == nil {
 		return
 	}
-	var m map[string]*string
-	if json.Unmarshal(raw, &m) != nil || m == nil {
+	var values map[string]json.RawMessage
+	if json.Unmarshal(raw, &values) != nil || values == nil {
 		b.fail(name, "expected an object of strings, got %s", jsonKind(raw))
 		return
+	}
+	m := make(map[string]*string, len(values))
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		var v *string
+		if json.Unmarshal(values[k], &v) != nil {
+			b.fail(name, "label %.70q: expected a string, got %s", k, jsonKind(values[k]))
+			return
+		}
+		m[k] = v
 	}
 	if len(m) > maxLabels {
 		b.fail(name, "expected at most %d labels, got %d", maxLabels, len(m))

@@ -22,7 +22,7 @@ func TestOrgs(t *testing.T) {
 	f.refused(404, "GET", "/admin/orgs/2", nil, "no org 2")
 	f.refused(404, "GET", "/admin/orgs/x", nil, "ids are numbers")
 	f.ok("POST", "/admin/users", j{"orgId": 1, "name": "alice"})
-	f.refused(409, "DELETE", "/admin/orgs/1", nil, "1 users")
+	f.refused(409, "DELETE", "/admin/orgs/1", nil, "still has 1 user,")
 	f.ok("DELETE", "/admin/users/1", nil)
 	f.ok("DELETE", "/admin/orgs/1", nil).has(t, "deleted", true)
 	f.refused(404, "DELETE", "/admin/orgs/1", nil)

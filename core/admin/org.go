@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"fmt"
+
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
@@ -83,7 +85,7 @@ func (a *API) deleteOrg(c *call) (answer, error) {
 	}
 	users := only(a.Directory.Users(), func(u auth.User) bool { return u.OrgID == o.ID })
 	if len(users) > 0 {
-		return answer{}, llm.Errorf(llm.KindConflict, "org %d still has %d users, the first is %d; delete them first", o.ID, len(users), users[0].ID)
+		return answer{}, llm.Errorf(llm.KindConflict, "org %d still has %s, the first is %d; delete them first", o.ID, counted(len(users), "user"), users[0].ID)
 	}
 	owner := policy.Owner(o.ID)
 	docs := []ledger.Doc{doc("org", o.ID, nil)}
@@ -97,6 +99,14 @@ func (a *API) deleteOrg(c *call) (answer, error) {
 		err = a.Policy.Plan(c.ctx, owner, policy.Plan{})
 	}
 	return deleted(o.ID), err
+}
+
+// counted is 1 user or 2 users.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // deleted is the answer to DELETE.
