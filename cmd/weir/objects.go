@@ -29,6 +29,7 @@ const (
 	list  // a,b,c
 	pairs // name=value, repeated
 	yes   // boolean
+	spans // budgets: WINDOW:name=value,..., repeated
 )
 
 // object is one kind of thing of the admin API and how its commands look.
@@ -53,7 +54,8 @@ var limitFields = []field{
 
 var keyLimitFields = []field{
 	limitFields[0], limitFields[1], limitFields[2],
-	{"monthly-quota", "monthlyQuota", money, "spend per calendar month (0: none)"},
+	{"monthly-quota", "monthlyQuota", money, "spend per month (0: none)"},
+	{"budget", "budgets", spans, "spend per `WINDOW:limit=AMOUNT,anchor=START,timezone=ZONE` (month, week or day), or WINDOW:none; repeatable"},
 }
 
 var objects = []object{
@@ -62,7 +64,8 @@ var objects = []object{
 	{name: "user", path: "/admin/users", stays: map[string]string{"org-id": "a user stays in its org",
 		"balance": "money moves with `weir user balance ID --delta AMOUNT` (or --set AMOUNT)"}, columns: []string{"id", "orgId", "name", "balanceCny"},
 		fields: append([]field{{"org-id", "orgId", integer, "the org it belongs to"}, {"name", "name", text, "name"},
-			{"balance", "balance", money, "prepaid balance (default 0: what has a price is refused with 402; null: unmetered)"}}, rateFields...)},
+			{"balance", "balance", money, "prepaid balance (default 0: what has a price is refused with 402; null: unmetered)"},
+			{"overrun", "overrun", text, "who pays beyond a hold: debt (the user), clip (the house) or cut (the stream ends)"}}, rateFields...)},
 	{name: "key", path: "/admin/keys", stays: map[string]string{"user-id": "a key stays with its user"}, columns: []string{"id", "userId", "name", "preview", "qpsLimit", "tpmLimit", "tier"},
 		fields: append([]field{{"user-id", "userId", integer, "the user it belongs to"}, {"name", "name", text, "name"},
 			{"tier", "tier", text, "tier"}, {"models", "models", list, "models it may use (none: all)"},
@@ -206,6 +209,8 @@ func bodyCommand(r *remote, use, short string, args cobra.PositionalArgs, fields
 		switch f.kind {
 		case pairs:
 			c.Flags().StringToString(f.flag, nil, f.usage)
+		case spans:
+			c.Flags().StringArray(f.flag, nil, f.usage)
 		case list:
 			c.Flags().StringSlice(f.flag, nil, f.usage)
 		case integer:
@@ -235,7 +240,7 @@ func bodyOf(flags *pflag.FlagSet, fields []field, currency string) (map[string]a
 		if !flags.Changed(f.flag) {
 			continue
 		}
-		value, err := f.value(flags)
+		value, err := f.value(flags, currency)
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +257,7 @@ func (f field) member(currency string) string {
 	return f.api
 }
 
-func (f field) value(flags *pflag.FlagSet) (any, error) {
+func (f field) value(flags *pflag.FlagSet, currency string) (any, error) {
 	switch f.kind {
 	case integer:
 		return flags.GetInt64(f.flag)
@@ -262,6 +267,8 @@ func (f field) value(flags *pflag.FlagSet) (any, error) {
 		return flags.GetStringSlice(f.flag)
 	case pairs:
 		return flags.GetStringToString(f.flag)
+	case spans:
+		return budgetsOf(flags, f.flag, currency)
 	}
 	s, err := flags.GetString(f.flag)
 	if f.kind != money || err != nil {

@@ -12,6 +12,8 @@ func TestObjectsAsk(t *testing.T) {
 		{"model set m --cache-write 2.5", `PUT /admin/models/m {"cacheWriteCnyPer1M":2.5}`},
 		{"channel create --name c --qps-limit 5 --tpm-limit 6 --concurrency-limit 7", `POST /admin/channels {"concurrencyLimit":7,"name":"c","qpsLimit":5,"tpmLimit":6}`},
 		{"channel update 1 --concurrency-limit 0", `PATCH /admin/channels/1 {"concurrencyLimit":0}`},
+		{"key limits 1 --budget day:limit=2.5,anchor=6,timezone=Asia/Shanghai --budget week:anchor=monday,timezone=null --budget month:none",
+			`POST /admin/keys/1/limits {"budgets":{"day":{"anchor":6,"limitCny":2.5,"timezone":"Asia/Shanghai"},"month":null,"week":{"anchor":"monday","timezone":null}}}`},
 		{"limits get", "GET /admin/limits/global"},
 		{"limits set --qps-limit 9", `PUT /admin/limits/global {"qpsLimit":9}`},
 		{"audit list --limit 5", "GET /admin/audit?limit=5"},
