@@ -14,8 +14,9 @@ const (
 	maxKeptBytes = 256 << 10 // of their params together
 
 	// Beside policy's stages of a candidate, and "uploaded" for what no binding names.
-	stageActive = "active"
-	stageKept   = "kept"
+	stageActive      = "active"
+	stageKept        = "kept"
+	stageQuarantined = "quarantined" // kept, because it failed too often
 )
 
 // binding is one version of an owner's policy: a module's bytes, its params, and what happens when it fails.
@@ -24,6 +25,29 @@ type binding struct {
 	Hash    string          `json:"hash"`
 	Params  json.RawMessage `json:"params,omitempty"`
 	OnError policy.OnError  `json:"onError"`
+	// Quarantined says that the host took it out of service; no part of what it is. It ends when it is bound again, and for what
+	// decides with the process.
+	Quarantined *quarantine `json:"quarantined,omitempty"`
+}
+
+// quarantine is why and since when a binding does not decide.
+type quarantine struct {
+	Reason string `json:"reason"`
+	AtMS   int64  `json:"atMs"`
+}
+
+// view shows it; nil: none.
+func (q *quarantine) view() any {
+	if q == nil {
+		return nil
+	}
+	return object{{"reason", q.Reason}, {"since", moment(q.AtMS)}}
+}
+
+// released is b as somebody binds it anew.
+func (b binding) released() binding {
+	b.Quarantined = nil
+	return b
 }
 
 // bindingDoc is an owner's binding in force, the one on trial, and what can be gone back to. Stored under "binding", by
@@ -109,6 +133,8 @@ func (d bindingDoc) standing(b binding) (stage string, percent int) {
 		return stageActive, 100 - d.Percent
 	case d.Candidate != nil && d.Candidate.equal(b):
 		return string(d.Stage), d.Percent
+	case b.Quarantined != nil:
+		return stageQuarantined, 0
 	}
 	return stageKept, 0
 }
@@ -119,7 +145,8 @@ func (d bindingDoc) activated(next *binding) bindingDoc {
 		d = d.withdrawn()
 	}
 	if next != nil {
-		d = d.without(*next)
+		fresh := next.released()
+		next, d = &fresh, d.without(*next)
 	}
 	if d.Current != nil && !same(d.Current, next) {
 		d.History = append(slices.Clone(d.History), *d.Current)
@@ -134,6 +161,7 @@ func (d bindingDoc) tried(next binding, stage policy.Stage, percent int) binding
 		d = d.withdrawn()
 		d = d.without(next)
 	}
+	next = next.released()
 	d.Candidate, d.Stage, d.Percent = &next, stage, percent
 	return d.trimmed()
 }
@@ -149,7 +177,7 @@ func (d bindingDoc) withdrawn() bindingDoc {
 
 // backTo goes back to an entry of History; what came after it is set aside.
 func (d bindingDoc) backTo(i int) bindingDoc {
-	to := d.History[i]
+	to := d.History[i].released()
 	d.Kept = slices.Concat(d.Kept, d.History[i+1:])
 	if d.Current != nil {
 		d.Kept = append(d.Kept, *d.Current)
@@ -191,6 +219,40 @@ func (d bindingDoc) settled(p policy.Plan) bindingDoc {
 	d.Kept = append(slices.Clone(d.Kept), *d.Current)
 	d.Current = now
 	return d.trimmed()
+}
+
+// quarantined notes why a binding failed, where it is kept; inPlace: where it is bound, too, because there was nothing else.
+func (d bindingDoc) quarantined(failed binding, why *quarantine, inPlace bool) bindingDoc {
+	note := func(b binding) binding {
+		if b.equal(failed) {
+			b.Quarantined = why
+		}
+		return b
+	}
+	for _, at := range []**binding{&d.Current, &d.Candidate} {
+		if *at != nil && inPlace {
+			b := note(**at)
+			*at = &b
+		}
+	}
+	for _, at := range []*[]binding{&d.History, &d.Kept} {
+		*at = slices.Clone(*at)
+		for i, b := range *at {
+			(*at)[i] = note(b)
+		}
+	}
+	return d
+}
+
+// inNewProcess is d where what is bound has not failed yet.
+func (d bindingDoc) inNewProcess() bindingDoc {
+	for _, at := range []**binding{&d.Current, &d.Candidate} {
+		if *at != nil {
+			b := (*at).released()
+			*at = &b
+		}
+	}
+	return d
 }
 
 // trimmed keeps the document within its bounds; what is oldest goes, first of what only a name leads to.

@@ -23,7 +23,11 @@ func (a *API) bound(owner policy.Owner) bindingDoc {
 
 // shownBinding is the view of an owner's bindings, and what keeps them from being in force.
 func (a *API) shownBinding(owner policy.Owner, d bindingDoc) object {
-	return append(bindingView(owner, d), member{"problem", orNull(a.rules.Load().ailing[owner])})
+	var why *quarantine
+	if d.Current != nil {
+		why = d.Current.Quarantined
+	}
+	return append(bindingView(owner, d), object{{"problem", orNull(a.rules.Load().ailing[owner])}, {"quarantined", why.view()}}...)
 }
 
 // shift puts an owner's bindings in force and makes them durable; when that fails the old ones serve again.
@@ -175,9 +179,11 @@ func (a *API) storedRules() (*rules, error) {
 		if err != nil {
 			return nil, fmt.Errorf("document binding %s: %w", doc.ID, err)
 		}
-		if r.bound[owner], err = decode[bindingDoc](doc); err != nil {
+		d, err := decode[bindingDoc](doc)
+		if err != nil {
 			return nil, err
 		}
+		r.bound[owner] = d.inNewProcess()
 	}
 	return r, nil
 }

@@ -12,6 +12,9 @@ import (
 // settleRetry is how long a change that the host made by itself waits for a ledger that cannot write.
 const settleRetry = time.Second
 
+// actionFault is the audit's word for a binding that failed with nothing there to go back to.
+const actionFault = "policy.fault"
+
 // rollbacks counts what the host took out of service by itself.
 type rollbacks struct{ operator, orgs atomic.Uint64 }
 
@@ -47,7 +50,7 @@ func (a *API) watch(events <-chan policy.Event) {
 // heed counts, logs and settles one event; a ledger that is down is asked again until it writes.
 func (a *API) heed(e policy.Event) {
 	action := a.verdict(e)
-	if action != "policy.fault" {
+	if action != actionFault {
 		a.rolledBack.of(e.Owner).Add(1)
 	}
 	a.Log.Warn("the policy host has changed a plan", "action", action, "owner", e.Owner.String(), "policy", e.Binding.Module,
@@ -75,7 +78,7 @@ func (a *API) verdict(e policy.Event) string {
 	failed := fromHost(&e.Binding)
 	for _, b := range []*policy.Binding{e.Plan.Active, e.Plan.Candidate} {
 		if b != nil && same(fromHost(b), failed) {
-			return "policy.fault" // nothing was there to go back to
+			return actionFault // nothing was there to go back to
 		}
 	}
 	if same(a.rules.Load().bound[e.Owner].Candidate, failed) {
@@ -94,7 +97,8 @@ func (a *API) settle(e policy.Event, action string) error {
 	}
 	defer done()
 	r := a.rules.Load()
-	was, to := r.bound[e.Owner], a.bound(e.Owner)
+	was := r.bound[e.Owner]
+	to := a.bound(e.Owner).quarantined(*fromHost(&e.Binding), &quarantine{Reason: e.Reason, AtMS: e.AtMS}, action == actionFault)
 	var docs []ledger.Doc
 	changed := !to.equal(was)
 	if changed {

@@ -75,7 +75,14 @@ func TestAutomaticRollback(t *testing.T) {
 			f.ok("GET", "/admin/audit?limit=1", nil).has(t, "data.0.actor", "host", "data.0.target", "binding:"+owner, "data.0.before.module", "bad",
 				"data.0.after.module", "rules", "data.0.after.failed.version", bad.at("version"))
 			f.ok("GET", "/admin/bindings?owner="+owner, nil).has(t, "data.0.module", "rules", "data.0.version", good.at("version"))
-			f.staged("bad", owner, "kept 0")
+			f.staged("bad", owner, "quarantined 0")
+			rows := "/admin/policies/bad/versions?owner=" + owner
+			if why := f.ok("GET", rows, nil); !strings.Contains(fmt.Sprint(why.at("data.0.quarantined.reason")), "faults in") || why.at("data.0.quarantined.since") == nil {
+				t.Errorf("quarantined without a reason: %s", why.raw)
+			}
+			if owner == "operator" {
+				f.ok("GET", "/admin/policies?name=bad", nil).has(t, "data.0.stage", "quarantined", "data.0.active", false)
+			}
 			if m := f.ok("GET", "/metrics", nil).raw; !strings.Contains(m, `weir_policy_rollbacks_total{owner_kind="`+kind+`"} 1`) {
 				t.Errorf("metrics: %s", m)
 			}
@@ -85,7 +92,11 @@ func TestAutomaticRollback(t *testing.T) {
 			}
 			// A candidate that fails is withdrawn, and nothing else changes.
 			f.ok("POST", "/admin/policies/bad/canary", j{"owner": owner, "percent": 100})
+			f.ok("GET", rows, nil).has(t, "data.0.stage", "canary", "data.0.quarantined", nil) // it is bound anew
 			f.upset(org, f.newest("policy.withdraw"))
+			if why := f.ok("GET", "/admin/policies/bad/report?owner="+owner, nil); why.at("quarantined.since") == nil {
+				t.Errorf("the report says nothing of the quarantine: %s", why.raw)
+			}
 			f.ok("GET", "/admin/bindings?owner="+owner, nil).has(t, "data.0.module", "rules", "data.0.candidate", nil)
 			f.restart()
 			f.ok("GET", "/admin/bindings?owner="+owner, nil).has(t, "data.0.module", "rules", "data.0.candidate", nil)
@@ -99,7 +110,14 @@ func TestAFaultWithNothingToGoBackTo(t *testing.T) {
 	f.ok("POST", "/admin/policies?name=bad", faulty())
 	f.ok("POST", "/admin/policies/bad/activate", nil)
 	f.upset(0, f.newest("policy.fault"))
-	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.module", "bad")
+	if b := f.ok("GET", "/admin/bindings", nil); b.at("data.0.module") != "bad" || b.at("data.0.quarantined.reason") == nil {
+		t.Errorf("what is bound and does not decide: %s", b.raw)
+	}
+	if p := f.ok("GET", "/admin/policies", nil); p.at("data.0.stage") != "active" || p.at("data.0.quarantined.since") == nil {
+		t.Errorf("%s", p.raw)
+	}
+	f.restart()
+	f.ok("GET", "/admin/bindings", nil).has(t, "data.0.module", "bad", "data.0.quarantined", nil) // the next process tries it
 	if m := f.ok("GET", "/metrics", nil).raw; !strings.Contains(m, `weir_policy_rollbacks_total{owner_kind="operator"} 0`) {
 		t.Errorf("metrics: %s", m)
 	}

@@ -174,7 +174,7 @@ func uploadedView(v version) object {
 func (d bindingDoc) standingView(b binding, v version) object {
 	stage, percent := d.standing(b)
 	return append(object{{"hash", v.Hash}, {"version", b.version()}, {"stage", stage}, {"percent", percent},
-		{"active", stage == stageActive}, {"params", b.Params}, {"onError", b.OnError}}, versionView(v)...)
+		{"active", stage == stageActive}, {"quarantined", b.Quarantined.view()}, {"params", b.Params}, {"onError", b.OnError}}, versionView(v)...)
 }
 
 // viewsOf are a version as everything that it is to its owner: one view for each binding of it, the one in force first,

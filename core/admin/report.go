@@ -27,7 +27,13 @@ func (a *API) report(c *call) (answer, error) {
 
 func reportView(owner policy.Owner, r *policy.Report, d bindingDoc) object {
 	running := d.Candidate != nil && r.Candidate == d.Candidate.Module+"@"+d.Candidate.version()
-	return object{{"owner", owner.String()}, {"candidate", r.Candidate}, {"active", orNull(r.Active)}, {"running", running},
+	var why *quarantine
+	for _, b := range d.all("") {
+		if b.Quarantined != nil && r.Candidate == b.Module+"@"+b.version() {
+			why = b.Quarantined
+		}
+	}
+	return object{{"owner", owner.String()}, {"candidate", r.Candidate}, {"active", orNull(r.Active)}, {"running", running}, {"quarantined", why.view()},
 		{"stage", r.Stage}, {"percent", r.Percent}, {"since", moment(r.SinceMS)},
 		{"compared", r.Compared}, {"wouldChange", r.Changed}, {"clamped", r.Clamped}, {"skipped", r.Skipped},
 		{"fields", r.Fields}, {"dimensions", r.Kinds}, {"faults", r.Faults}, {"reasons", reasonViews(r.Reasons)}, {"examples", list(r.Examples)}}
