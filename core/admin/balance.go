@@ -26,7 +26,7 @@ func (a *API) moveBalance(c *call) (answer, error) {
 		return answer{}, err
 	}
 	ch := change{action: "user.balance", target: target("user", u.ID),
-		before: a.userWith(u, available, held), after: a.userWith(m.user, available+m.delta, held)}
+		before: a.userWith(u, available, held), after: a.userWith(m.user, llm.AddMicro(available, m.delta), held)}
 	if m.turned {
 		ch.docs = []ledger.Doc{doc("user", u.ID, m.user)}
 	}
@@ -54,14 +54,17 @@ func (a *API) readMovement(b *body, u auth.User, balance llm.Micro) (movement, e
 	case b.has(set):
 		b.amount(set, &to, false)
 		m.user.Unmetered = false
-		m.delta = to - balance
+		m.delta = llm.AddMicro(to, -balance)
 	case u.Unmetered:
 		b.fail(delta, "user %d has no balance; %s gives it one", u.ID, set)
 	case m.delta == 0:
 		b.fail(delta, "expected an amount other than 0")
 	}
 	m.turned = m.user.Unmetered != u.Unmetered
-	if after := balance + m.delta; after > maxMoney || after < -maxMoney {
+	switch after := llm.AddMicro(balance, m.delta); {
+	case b.has(set) && !m.user.Unmetered && after != to:
+		b.fail(set, "the user was charged %s, more than a balance can make up for; give the money to a new user", -balance)
+	case m.delta != 0 && (after > maxMoney || after < -maxMoney):
 		b.fail(delta, "the balance would become %s; it stays within %s on either side of 0", after, maxMoney)
 	}
 	return m, b.end()

@@ -296,6 +296,11 @@ func (b *body) id(name string, to *uint64) {
 
 // amount reads money in units, as a JSON number or a decimal string, exactly. Only signed amounts may be negative.
 func (b *body) amount(name string, to *llm.Micro, signed bool) {
+	b.bounded(name, to, signed, maxMoney)
+}
+
+// bounded is amount with a bound of its own, on either side of 0.
+func (b *body) bounded(name string, to *llm.Micro, signed bool, most llm.Micro) {
 	raw := b.take(name)
 	if raw == nil {
 		return
@@ -315,8 +320,8 @@ func (b *body) amount(name string, to *llm.Micro, signed bool) {
 		b.fail(name, "%s", err.Error())
 	case m < 0 && !signed:
 		b.fail(name, "expected an amount of at least 0, got %s", m)
-	case m > maxMoney || m < -maxMoney:
-		b.fail(name, "expected an amount of at most %s, got %s", maxMoney, m)
+	case m > most || m < -most:
+		b.fail(name, "expected an amount of at most %s, got %s", most, m)
 	default:
 		*to = m
 	}

@@ -96,7 +96,7 @@ func (a *API) readPrice(b *body, m *upstream.Model) {
 		{"cacheWrite" + per, &m.Price.CacheWrite}, {"request" + a.suffix, &m.Price.Request}}
 	given := map[string]bool{}
 	for _, c := range classes {
-		b.amount(c.name, c.to, false)
+		b.bounded(c.name, c.to, false, llm.MaxPrice)
 		given[c.name] = b.has(c.name)
 	}
 	free := m.Free

@@ -191,6 +191,7 @@ func TestModels(t *testing.T) {
 	f.refused(400, "PUT", "/admin/models/gpt", j{"inputCnyPer1M": 1}, "outputCnyPer1M", "required")
 	f.refused(400, "PUT", "/admin/models/gpt", j{"inputCnyPer1M": 1, "outputCnyPer1M": 2, "free": true}, "free")
 	f.refused(400, "PUT", "/admin/models/gpt", j{"channels": []string{"mian"}}, "mian", "did you mean main?")
+	f.refused(400, "PUT", "/admin/models/gpt", j{"inputCnyPer1M": 1, "outputCnyPer1M": 1e12}, "outputCnyPer1M", "at most 100000000,")
 	f.refused(400, "PUT", "/admin/models/gpt", j{"inputUsdPer1M": 1}, `did you mean "inputCnyPer1M"?`)
 	a := f.ok("PUT", "/admin/models/gpt", j{"channels": []string{"main"}, "inputCnyPer1M": 1.1, "outputCnyPer1M": "4.32", "tpmLimit": 100, "labels": j{"hot": "1"}})
 	a.has(t, "cachedInputCnyPer1M", "1.1", "cacheWriteCnyPer1M", "1.1", "requestCny", 0, "priced", true, "free", false, "target", nil)

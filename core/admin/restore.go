@@ -89,7 +89,7 @@ func each[T any](l *ledger.Ledger, kind string, visit func(T)) error {
 func (a *API) restoreOwners(s ledger.State) error {
 	err := errors.Join(
 		each(a.Ledger, "org", a.Directory.SetOrg),
-		each(a.Ledger, "user", func(u auth.User) { a.applyUser(u, s.Available[u.ID]) }),
+		each(a.Ledger, "user", func(u auth.User) { a.applyUser(u, s.Balances[u.ID]) }),
 		each(a.Ledger, "key", a.Directory.SetKey))
 	for _, q := range s.Used {
 		a.Limiter.LoadQuota(q.Key, q.Label, q.Used)

@@ -97,7 +97,7 @@ func (a *API) createUser(c *call) (answer, error) {
 	ans := created(a.userWith(u, balance, 0))
 	err := a.put(c.ctx, c, a.newUser(u, balance, ans.value), ans)
 	if err == nil {
-		a.applyUser(u, balance)
+		a.applyUser(u, ledger.Balance{Credits: balance})
 	}
 	return ans, err
 }
@@ -110,8 +110,8 @@ func (a *API) newUser(u auth.User, balance llm.Micro, view any) change {
 	return ch
 }
 
-func (a *API) applyUser(u auth.User, balance llm.Micro) {
-	a.Limiter.LoadBalance(u.ID, balance)
+func (a *API) applyUser(u auth.User, b ledger.Balance) {
+	a.Limiter.LoadBalance(u.ID, b.Credits, b.Posted)
 	a.Directory.SetUser(u)
 }
 

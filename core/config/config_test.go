@@ -99,6 +99,7 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "models:\n  m:\n    price: {input_per_1m: 1000}\n", "both input_per_1m and output_per_1m"},
 		{valid + "models:\n  m: {free: true, price: {input_per_1m: 1, output_per_1m: 1}}\n", "take one of the two away"},
 		{valid + "models:\n  m: {price: {input_per_1m: 1, output_per_1m: 1, cache_write_per_1m: -1}}\n", "not negative"},
+		{valid + "models:\n  m: {price: {input_per_1m: 1, output_per_1m: 100000000.000001}}\n", "at most 100000000, not 100000000.000001"},
 		{valid + "tiers: [{name: pro}]\npolicies: {tenant_tier_envelopes: {prro: {}}}\n", "pro"},
 		{valid + "tiers: [{name: pro}]\npolicies: {tenant_tier_envelopes: {pro: {max_multiplier: 2000000}}}\n", "policies.tenant_tier_envelopes.pro.max_multiplier"},
 		{valid + "policies: {envelope: {max_overdraft: -1}}\n", "out of range"},

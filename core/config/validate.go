@@ -243,6 +243,9 @@ func (m Model) validate(path string) error {
 		if a != nil && *a < 0 {
 			return wrong(path+".price", "a price is not negative")
 		}
+		if a != nil && llm.Micro(*a) > llm.MaxPrice {
+			return wrong(path+".price", "a price is at most %s, not %s", llm.MaxPrice, llm.Micro(*a))
+		}
 	}
 	return nil
 }

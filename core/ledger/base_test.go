@@ -113,7 +113,7 @@ func TestPruneKilled(t *testing.T) {
 	for i := 0; i < len(clones); i += 1 + len(clones)/12 {
 		k := start(t, clones[i], ledger.Options{})
 		k.verify()
-		if d := cmp.Diff(want.Available, k.state.Available); d != "" || !cmp.Equal(want.Used, k.state.Used) {
+		if d := cmp.Diff(want.Balances, k.state.Balances); d != "" || !cmp.Equal(want.Used, k.state.Used) {
 			t.Fatalf("killed at write %d: %s", i, d)
 		}
 		k.records(ledger.Filter{})

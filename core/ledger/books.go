@@ -169,7 +169,7 @@ func (b *books) hold(r *llm.Entry, sign llm.Micro) {
 		return
 	}
 	a := b.user(r.UserID)
-	a.held += sign * r.Held
+	a.held = llm.AddMicro(a.held, sign*r.Held)
 	b.users[r.UserID] = a
 }
 

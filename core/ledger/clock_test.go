@@ -86,7 +86,7 @@ func clockRun(t *testing.T, at time.Time, jump func(step int) time.Duration) (su
 	}
 	slices.Sort(sum)
 	r = r.restart()
-	return append(sum, fmt.Sprint(r.state.Available, r.state.Used))
+	return append(sum, fmt.Sprint(r.state.Balances, r.state.Used))
 }
 
 // TestC8KeysOutliveRestarts: an idempotency key of a money call is known for 24 h, however often the process dies
@@ -103,8 +103,8 @@ func TestC8KeysOutliveRestarts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if hour > 0 && state.Available[1] != 1_000 {
-			t.Errorf("after %d h and as many crashes the balance is %d", hour, state.Available[1])
+		if hour > 0 && state.Balances[1].Available() != 1_000 {
+			t.Errorf("after %d h and as many crashes the balance is %d", hour, state.Balances[1].Available())
 		}
 		if applied, err := call(l, 1); err != nil || applied != (hour == 0 || hour == 24) {
 			t.Errorf("after %d h the same call: applied %v, %v", hour, applied, err)

@@ -90,7 +90,8 @@ func (b *bank) start() {
 		b.t.Fatal(err)
 	}
 	b.l = l
-	for user, available := range state.Available {
+	for user, balance := range state.Balances {
+		available := balance.Available()
 		if want := b.n.purse(user).available; available != want {
 			b.t.Fatalf("a start finds %d for user %d, want %d", available, user, want)
 		}

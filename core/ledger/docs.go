@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -132,6 +133,27 @@ func tooLarge(format string, args ...any) error {
 	return e
 }
 
+// checkCredits refuses what would take a user's credits to where they cannot be counted any more.
+func (o *owner) checkCredits(credits []llm.Entry) error {
+	after := make(map[uint64]llm.Micro, len(credits))
+	for i := range credits {
+		id := credits[i].UserID
+		was, seen := after[id]
+		if !seen {
+			was = o.sheet.user(id).credits
+		}
+		after[id] = llm.AddMicro(was, credits[i].Cost)
+		if full(after[id]) {
+			return conflict("balance_out_of_range", "user %d: credits of %s and %s more are beyond what can be counted, %s; give the money to a new user",
+				id, was, credits[i].Cost, llm.Micro(math.MaxInt64))
+		}
+	}
+	return nil
+}
+
+// full tells that a total is at its end, so that what was added last may be missing from it.
+func full(m llm.Micro) bool { return m >= math.MaxInt64 || m <= -math.MaxInt64 }
+
 // foldPut takes a change into the group: first its checks, then, with nothing left to fail, its writes.
 func (o *owner) foldPut(p *put) error {
 	if !p.state.CompareAndSwap(putQueued, putTaken) {
@@ -146,6 +168,9 @@ func (o *owner) foldPut(p *put) error {
 		return o.foldWrites(p)
 	}
 	if known, err := o.repeated(p); known || err != nil {
+		return err
+	}
+	if err := o.checkCredits(p.credits); err != nil {
 		return err
 	}
 	olds, err := o.oldDocs(p.docs)

@@ -95,12 +95,18 @@ func (o Options) withDefaults() Options {
 
 // State is what replay found: everything the limiter needs before traffic.
 type State struct {
-	Available map[uint64]llm.Micro // credits - posted, per user
-	Used      []QuotaUse           // the newest two periods of each key
-	Recovered int                  // reservations that were open when the last process died, now settled by the recovery rule
+	Balances  map[uint64]Balance // by user
+	Used      []QuotaUse         // the newest two periods of each key
+	Recovered int                // reservations that were open when the last process died, now settled by the recovery rule
 	// Recoveries lists them in the order they were made.
 	Recoveries []Recovery
 }
+
+// Balance is what a user was given and was charged; either stops at math.MaxInt64 instead of wrapping.
+type Balance struct{ Credits, Posted llm.Micro }
+
+// Available is what is left when nothing is held.
+func (b Balance) Available() llm.Micro { return llm.AddMicro(b.Credits, -b.Posted) }
 
 // Recovery is what became of one reservation that a dead process left open.
 type Recovery struct {

@@ -144,7 +144,7 @@ func code(err error) string {
 
 func (r *rig) wantMoney(available, used llm.Micro) {
 	r.t.Helper()
-	if got := r.state.Available[1]; got != available {
+	if got := r.state.Balances[1].Available(); got != available {
 		r.t.Errorf("available is %d, want %d", got, available)
 	}
 	var got llm.Micro

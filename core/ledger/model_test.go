@@ -180,7 +180,7 @@ func (w *world) kill(t *rapid.T) {
 	w.n.crash()
 	state := w.open()
 	for user := uint64(1); user <= 3; user++ {
-		if got, want := state.Available[user], w.n.credits[user]-w.n.posted[user]; got != want {
+		if got, want := state.Balances[user].Available(), w.n.credits[user]-w.n.posted[user]; got != want {
 			t.Fatalf("user %d has %d, want %d", user, got, want)
 		}
 	}

@@ -295,9 +295,9 @@ func (r *Recovery) ending(nowMS int64) llm.Entry {
 
 // state is what the limiter needs to know before traffic.
 func (o *owner) state() State {
-	s := State{Available: make(map[uint64]llm.Micro, len(o.books.users))}
+	s := State{Balances: make(map[uint64]Balance, len(o.books.users))}
 	for id, a := range o.books.users {
-		s.Available[id] = a.credits - a.posted
+		s.Balances[id] = Balance{a.credits, a.posted}
 	}
 	for q, used := range o.books.quotas {
 		s.Used = append(s.Used, QuotaUse{q.key, q.label, used})

@@ -35,7 +35,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 		step.write()
 		for i, want := range []llm.Micro{step.before, step.after} {
 			k := start(t, <-clones, ledger.Options{})
-			if got := k.state.Available[1]; got != want {
+			if got := k.state.Balances[1].Available(); got != want {
 				t.Errorf("killed %s the %s was written: available %d, want %d", []string{"before", "after"}[i], step.name, got, want)
 			}
 			if report := k.verify(); report.Held != 0 {

@@ -62,13 +62,20 @@ func (v *verifier) sum() Report {
 		if !v.users[id] && (a.credits != 0 || a.posted != 0) {
 			v.wrong(userName(id), "no stored totals, the log adds up to credits %d and posted %d", a.credits, a.posted)
 		}
-		v.report.Credits += a.credits
-		v.report.Posted += a.posted
-		v.report.Held += a.held
+		if full(a.credits) || full(a.posted) {
+			v.problem("%s: credits %s, posted %s: a total that stands at its end does not hold all that was added", userName(id), a.credits, a.posted)
+		}
+		v.add("credits", &v.report.Credits, a.credits)
+		v.add("posted", &v.report.Posted, a.posted)
+		v.add("held", &v.report.Held, a.held)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(v.books.quotas), quotaID.compare) {
-		if want := v.books.quotas[id]; !v.quotas[id] && want != 0 {
+		want := v.books.quotas[id]
+		if !v.quotas[id] && want != 0 {
 			v.wrong(id.String(), "no stored use, the log adds up to %d", want)
+		}
+		if full(want) {
+			v.problem("%s: use %s: a total that stands at its end does not hold all that was added", id, want)
 		}
 	}
 	v.checkBase()
@@ -83,6 +90,15 @@ func (v *verifier) sum() Report {
 		v.report.Problems = append(v.report.Problems, fmt.Sprintf("and %d more", v.more))
 	}
 	return v.report
+}
+
+// add adds an account to a sum of all. The first that does not fit is a problem, and the sum stays at its end.
+func (v *verifier) add(what string, sum *llm.Micro, m llm.Micro) {
+	was := *sum
+	*sum = llm.AddMicro(was, m)
+	if full(*sum) && !full(was) {
+		v.problem("the sum of %s over all users is beyond what can be counted and stands at %s", what, *sum)
+	}
 }
 
 // wrong is a problem of one account.

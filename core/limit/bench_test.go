@@ -29,7 +29,7 @@ func benchClaim(n int) *Claim {
 func benchReserveCommit(b *testing.B, n int, more ...Quota) {
 	m := New(Options{}, llm.NewSystemClock(), nil)
 	defer m.Close()
-	m.LoadBalance(2, 1<<60)
+	m.LoadBalance(2, 1<<60, 0)
 	c := benchClaim(n)
 	copy(c.Money.Quotas[1:], more)
 	ctx := context.Background()
@@ -64,7 +64,7 @@ func BenchmarkReserveCommitParallel(b *testing.B) {
 func benchParallel(b *testing.B, own bool) {
 	m := New(Options{}, llm.NewSystemClock(), nil)
 	defer m.Close()
-	m.LoadBalance(2, 1<<60)
+	m.LoadBalance(2, 1<<60, 0)
 	var keys atomic.Uint64
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -72,7 +72,7 @@ func benchParallel(b *testing.B, own bool) {
 		if own {
 			k := 100 + keys.Add(1)
 			c.Caller.Key, c.Caller.User, c.Dims[0].ID.Scope = k, k, k
-			m.LoadBalance(k, 1<<60)
+			m.LoadBalance(k, 1<<60, 0)
 		}
 		for pb.Next() {
 			r, d, err := m.Reserve(context.Background(), c)
@@ -89,7 +89,7 @@ func benchParallel(b *testing.B, own bool) {
 func BenchmarkAttempt(b *testing.B) {
 	m := New(Options{}, llm.NewSystemClock(), nil)
 	defer m.Close()
-	m.LoadBalance(2, 1<<60)
+	m.LoadBalance(2, 1<<60, 0)
 	r, _, err := m.Reserve(context.Background(), benchClaim(3))
 	if err != nil {
 		b.Fatal(err)
@@ -127,7 +127,7 @@ func BenchmarkRelayed(b *testing.B) {
 func BenchmarkRefuse(b *testing.B) {
 	m := New(Options{}, llm.NewFakeClock(time.Unix(0, 0)), nil)
 	defer m.Close()
-	m.LoadBalance(2, 1<<60)
+	m.LoadBalance(2, 1<<60, 0)
 	c := benchClaim(3)
 	c.Dims[0].Effective.QPS = 100
 	for range 100 {
@@ -146,7 +146,7 @@ func BenchmarkRefuse(b *testing.B) {
 func BenchmarkStorm(b *testing.B) {
 	m := New(Options{}, llm.NewFakeClock(time.Unix(0, 0)), nil)
 	defer m.Close()
-	m.LoadBalance(2, 1<<60)
+	m.LoadBalance(2, 1<<60, 0)
 	c := benchClaim(1)
 	b.Run("calm", func(b *testing.B) {
 		b.ReportAllocs()

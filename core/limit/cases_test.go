@@ -243,7 +243,7 @@ func TestL11WallClockJumps(t *testing.T) {
 // TestM01 has a quota for ten calls and sends fifty at once.
 func TestM01QuotaIsReservedAtomically(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1_000_000)
+	r.LoadBalance(2, 1_000_000, 0)
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
 	for range 50 {
@@ -272,7 +272,7 @@ func TestM01QuotaIsReservedAtomically(t *testing.T) {
 // TestM02 ends calls at every point an upstream can break; then nothing is held and every meter is as used.
 func TestM02BrokenCallsHoldNothing(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1_000_000)
+	r.LoadBalance(2, 1_000_000, 0)
 	ends := map[string]struct {
 		end  func(Reservation)
 		cost llm.Micro
@@ -302,7 +302,7 @@ func TestM02BrokenCallsHoldNothing(t *testing.T) {
 // TestM06 panics after the reservation: the deferred net settles it.
 func TestM06PanicHoldsNothing(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1000)
+	r.LoadBalance(2, 1000, 0)
 	c := claim(10, dim(keyID(3), Limits{TPM: 100, Concurrency: 1}))
 	c.Money = Money{Price: llm.Price{Input: 1_000_000}, Billed: true, Balance: true}
 	func() {
@@ -340,7 +340,7 @@ func TestM12ChargedToTheMonthOfTheReservation(t *testing.T) {
 // TestLeakIsEnded: a reservation whose owner is gone is ended by the sweep, at what it owes.
 func TestLeakIsEnded(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1000)
+	r.LoadBalance(2, 1000, 0)
 	c := claim(10, dim(keyID(3), Limits{}))
 	c.Money = Money{Price: llm.Price{Input: 1_000_000, Output: 1_000_000}, Billed: true, Balance: true}
 	leaked, alive := r.admit(c), r.admit(c)
@@ -440,7 +440,7 @@ func TestOneMeterPerID(t *testing.T) {
 // TestMoneyIsNeverSwept: a balance, and a quota that has counted, outlive any pause.
 func TestMoneyIsNeverSwept(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 500)
+	r.LoadBalance(2, 500, 0)
 	r.LoadQuota(3, 202611, 70)
 	r.clock.Advance(1000 * time.Hour)
 	r.sweep()
@@ -537,7 +537,7 @@ func TestNotBilledTouchesNoMoney(t *testing.T) {
 // TestReserveEntry carries everything known at admission.
 func TestReserveEntry(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1000)
+	r.LoadBalance(2, 1000, 0)
 	c := claim(10)
 	c.Output = 5
 	c.Facts = llm.Entry{Endpoint: llm.Messages, Stream: true, Model: "m", RequestID: 77}
@@ -599,7 +599,7 @@ func TestRefusedCannotUnsayOutput(t *testing.T) {
 // TestSettlementChargesMemoryEvenWithoutAJournal: were a settle ever lost, memory must not forget it too.
 func TestSettlementChargesMemoryEvenWithoutAJournal(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 100)
+	r.LoadBalance(2, 100, 0)
 	c := claim(10)
 	c.Money = Money{Price: llm.Price{Request: 30}, Billed: true, Balance: true}
 	res := r.admit(c)
@@ -703,7 +703,7 @@ func TestDuplicatesMergeToTheStricter(t *testing.T) {
 func TestExtremeNumbers(t *testing.T) {
 	for _, a := range []Algorithm{Sliding, Fixed, TokenBucket} {
 		r := newRig(t, Options{Algorithms: map[Kind]Windows{Key: {QPS: a, TPM: a}}})
-		r.LoadBalance(2, 1<<62)
+		r.LoadBalance(2, 1<<62, 0)
 		for _, limit := range []int64{1, 1 << 61, 1<<63 - 1} {
 			d := dim(keyID(3), Limits{QPS: limit, TPM: limit, Concurrency: limit})
 			d.Burst, d.Cost = 1<<32-1, 1<<32-1
@@ -743,7 +743,7 @@ func TestOptionsValidate(t *testing.T) {
 func TestReserveAllocatesNothing(t *testing.T) {
 	r := newRig(t, Options{})
 	r.Memory.journal = new(unrecorded)
-	r.LoadBalance(2, 1<<60)
+	r.LoadBalance(2, 1<<60, 0)
 	c := benchClaim(8)
 	run := func() {
 		res, d, err := r.Reserve(ctx, c)

@@ -38,11 +38,11 @@ func TestM09TheBalancePaysForEveryChoiceOrTheRequestIsRefused(t *testing.T) {
 	c := claim(20, dim(keyID(3), Limits{}))
 	c.Choices, c.Output, c.SoftOutput = 128, 128*4096, true
 	c.Money = Money{Price: price, Billed: true, Balance: true}
-	r.LoadBalance(2, price.Hold(20, 128*16)-1)
+	r.LoadBalance(2, price.Hold(20, 128*16)-1, 0)
 	if d := r.refuse(c); d.Axis != AxisBalance || d.Required != price.Hold(20, 128*16) || d.Available != d.Required-1 {
 		t.Fatalf("%+v", d)
 	}
-	r.LoadBalance(2, price.Hold(20, 128*16))
+	r.LoadBalance(2, price.Hold(20, 128*16), 0)
 	if g := r.admit(c).Granted(); g != 128*16 {
 		t.Fatalf("granted %d", g)
 	}

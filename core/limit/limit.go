@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -55,12 +56,15 @@ type Dim struct {
 	Shadow    bool   // CountOnly, and a would-refuse is reported in Claim.Shadowed
 }
 
+// NoFloor is the Overdraft of who is not metered: what was charged is counted, and nothing is refused for it.
+const NoFloor llm.Micro = math.MaxInt64
+
 // Money is the paid-for half of a Claim.
 type Money struct {
 	Price     llm.Price // snapshot, already multiplied by the decision; kept until settlement
 	Billed    bool      // false: limited, not billed
 	Balance   bool      // the user's balance is metered
-	Overdraft llm.Micro // how far below zero the balance may go for this request
+	Overdraft llm.Micro // how far below zero the balance may go for this request; NoFloor: however far
 	Overrun   Overrun   // what becomes of usage beyond the hold
 
 	Quotas [llm.Windows]Quota // of the key, by llm.Window

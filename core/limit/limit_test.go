@@ -136,7 +136,7 @@ func TestAllOrNothing(t *testing.T) {
 
 func TestReserveIsTakenBackWhenTheJournalFails(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1000)
+	r.LoadBalance(2, 1000, 0)
 	c := claim(10, dim(keyID(3), Limits{QPS: 5, TPM: 1000, Concurrency: 5}))
 	c.Money = Money{Price: llm.Price{Request: 7}, Billed: true, Balance: true, Quotas: [llm.Windows]Quota{{Label: 202611, Limit: 50}}}
 	down := errors.New("disk full")

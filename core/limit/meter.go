@@ -48,13 +48,16 @@ type dimension struct {
 	rates rates
 }
 
-// purse is money. For a balance settled is what the user owns, for a quota what the key has used.
+// purse is money: what was charged and what open reservations hold; and of a balance, what was put in. Credits and
+// charges stay apart as they do in the ledger, so that both come to the same when one of them is at its end.
 type purse struct {
-	settled, held llm.Micro
+	credits, settled, held llm.Micro
 }
 
 // available is what a balance can still promise.
-func (p *purse) available() llm.Micro { return llm.AddMicro(p.settled, -p.held) }
+func (p *purse) available() llm.Micro {
+	return llm.AddMicro(llm.AddMicro(p.credits, -p.settled), -p.held)
+}
 
 // freshLocked tells whether forgetting the meter would change no answer.
 func (m *meter) freshLocked(now time.Duration) bool {

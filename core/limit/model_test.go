@@ -626,7 +626,7 @@ func TestAgainstTheNaiveModel(t *testing.T) {
 				x.Memory = New(Options{Algorithms: rules}, x.clock, nil)
 				defer x.Close()
 				x.model = &naiveModel{rules: rules, dims: map[ID]*naiveDim{}, settled: 3000}
-				x.LoadBalance(2, 3000)
+				x.LoadBalance(2, 3000, 0)
 				advance := func(d time.Duration) { x.clock.Advance(d); x.model.now += d }
 				t.Repeat(map[string]func(*rapid.T){
 					"":        x.check,

@@ -36,10 +36,10 @@ func (m *Memory) readPurse(k Kind, scope uint64, label int32) purse {
 	return mt.mu.purse
 }
 
-// LoadBalance sets a user's available money as the ledger knows it; called before traffic and on creation.
+// LoadBalance sets what a user was given and was charged as the ledger knows it; called before traffic and on creation.
 // Money held by open reservations is not part of it and stays held.
-func (m *Memory) LoadBalance(user uint64, available llm.Micro) {
-	m.withPurse(kindBalance, user, 0, func(p *purse) { p.settled = available })
+func (m *Memory) LoadBalance(user uint64, credits, posted llm.Micro) {
+	m.withPurse(kindBalance, user, 0, func(p *purse) { p.credits, p.settled = credits, posted })
 }
 
 // LoadQuota sets what a key has used in a period, as the ledger knows it. A period nobody loaded starts at 0.
@@ -49,7 +49,7 @@ func (m *Memory) LoadQuota(key uint64, label int32, used llm.Micro) {
 
 // Credit moves a user's available money: after the ledger's acknowledgement for a rise, before it for a cut.
 func (m *Memory) Credit(user uint64, delta llm.Micro) {
-	m.withPurse(kindBalance, user, 0, func(p *purse) { p.settled = llm.AddMicro(p.settled, delta) })
+	m.withPurse(kindBalance, user, 0, func(p *purse) { p.credits = llm.AddMicro(p.credits, delta) })
 }
 
 // Balance is a user's available and held money.

@@ -15,10 +15,10 @@ func TestC2NoOverdraftByAdmission(t *testing.T) {
 	for run := range 20 {
 		r := newRig(t, Options{})
 		money := Money{Price: llm.Price{Request: 1}, Billed: true, Balance: true}
-		r.LoadBalance(2, most)
+		r.LoadBalance(2, most, 0)
 		axis := AxisBalance
 		if run%2 == 1 {
-			r.LoadBalance(2, all)
+			r.LoadBalance(2, all, 0)
 			money.Quotas[run/2%llm.Windows] = Quota{Label: label, Limit: most}
 			axis = AxisQuota
 		}

@@ -10,7 +10,7 @@ import (
 // what a crash would be settled from is within the hold too.
 func TestClipChargesTheHold(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1000)
+	r.LoadBalance(2, 1000, 0)
 	c := claim(10, dim(keyID(3), Limits{TPM: 10_000}))
 	c.Output = 300
 	c.Money = Money{Price: llm.Price{Output: 1_000_000}, Billed: true, Balance: true, Overrun: Clip}
@@ -39,7 +39,7 @@ func TestClipChargesTheHold(t *testing.T) {
 func TestTopUpBeyondTPM(t *testing.T) {
 	for _, rule := range []Overrun{Cut, Debt, Clip} {
 		r := newRig(t, Options{})
-		r.LoadBalance(2, 200)
+		r.LoadBalance(2, 200, 0)
 		c := claim(10, dim(keyID(3), Limits{TPM: 100}))
 		c.Output = 90
 		c.Money = Money{Price: llm.Price{Output: 1_000_000}, Billed: true, Balance: true, Overrun: rule}

@@ -188,7 +188,7 @@ func TestExactlyTheLimit(t *testing.T) {
 // TestSettledExactlyOnce races every way to end one reservation, and the calls that report progress.
 func TestSettledExactlyOnce(t *testing.T) {
 	r := newRig(t, Options{})
-	r.LoadBalance(2, 1_000_000)
+	r.LoadBalance(2, 1_000_000, 0)
 	const rounds = 2_000
 	for range rounds {
 		c := claim(10, dim(keyID(3), Limits{Concurrency: 2}))

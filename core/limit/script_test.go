@@ -96,7 +96,7 @@ func (s *script) do(verb string, args []string) string {
 		s.setMoney(args)
 	case "balance":
 		if len(args) == 1 {
-			s.LoadBalance(2, llm.Micro(s.num(args[0])))
+			s.LoadBalance(2, llm.Micro(s.num(args[0])), 0)
 		}
 		a, h := s.Balance(2)
 		return fmt.Sprintf("balance: available %d, held %d", a, h)

@@ -152,7 +152,7 @@ func (s *step) grantLocked(c *Claim, input, output llm.Tokens) {
 		s.amount = mon.Price.Hold(input, output)
 		s.least = s.amount
 	}
-	if s.balance != nil && c.SoftOutput {
+	if s.balance != nil && c.SoftOutput && mon.Overdraft != NoFloor {
 		s.least = mon.Price.Hold(input, min(output, floor))
 		room := llm.AddMicro(s.balance.mu.purse.available(), mon.Overdraft)
 		if s.amount > room && s.least <= room {
@@ -181,7 +181,7 @@ func (s *step) decideLocked(now time.Duration, mon *Money, d *Denial) bool {
 
 // decideMoneyLocked tests balance and quotas. Paying nothing needs no balance and no quota; a quota of 0 refuses all.
 func (s *step) decideMoneyLocked(mon *Money, v *verdict) {
-	if s.balance != nil && s.amount > 0 {
+	if s.balance != nil && s.amount > 0 && mon.Overdraft != NoFloor {
 		have := s.balance.mu.purse.available()
 		if s.amount > llm.AddMicro(have, mon.Overdraft) {
 			v.refuse(rankBalance, 0, Denial{Axis: AxisBalance, Required: s.least, Available: have,

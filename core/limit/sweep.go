@@ -64,21 +64,21 @@ func (m *Memory) free(h *hold, now time.Duration, tokens llm.Tokens, cost llm.Mi
 
 // payLocking ends the hold on balance and quotas and moves cost.
 func (h *hold) payLocking(now time.Duration, cost llm.Micro) {
-	h.balance.pay(now, h.amount, -cost)
+	h.balance.pay(now, h.amount, cost)
 	for _, m := range &h.quotas {
 		m.pay(now, h.amount, cost)
 	}
 }
 
-// pay ends one hold on a money meter and moves what is settled; nil has none.
-func (m *meter) pay(now time.Duration, held, delta llm.Micro) {
+// pay ends one hold on a money meter and adds what is charged; nil has none.
+func (m *meter) pay(now time.Duration, held, cost llm.Micro) {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	m.mu.open--
-	m.mu.purse.held -= held
-	m.mu.purse.settled = llm.AddMicro(m.mu.purse.settled, delta)
+	m.mu.purse.held = llm.AddMicro(m.mu.purse.held, -held)
+	m.mu.purse.settled = llm.AddMicro(m.mu.purse.settled, cost)
 	m.mu.touched = now
 	m.mu.Unlock()
 }

@@ -17,6 +17,13 @@ type Micro int64
 // MicroPerUnit is how many Micro make one unit (one yuan, one dollar) of the configured currency.
 const MicroPerUnit Micro = 1_000_000
 
+// MaxPrice is the most that a million tokens, or a request, may be given as a price: 100,000,000 units.
+const MaxPrice = 100_000_000 * MicroPerUnit
+
+// MaxCost is the most that one request is held or charged at: a million tokens at MaxPrice. It keeps what a provider
+// reports by mistake, or a price multiplied by a thousand, from filling an account's int64 within a few requests.
+const MaxCost = MaxPrice
+
 // Usage is what one answered request consumed. InputTokens includes the cached and cache-write classes, as
 // OpenTelemetry's GenAI conventions and OpenAI's prompt_tokens do; Anthropic's disjoint counts are summed on
 // extraction.
@@ -43,7 +50,7 @@ type Price struct {
 // Dearest is the highest input class. Input is held at it, because the classes are known only afterwards.
 func (p Price) Dearest() Micro { return max(p.Input, p.CachedInput, p.CacheWrite) }
 
-// Cost is the price of u, rounded up once for the whole request. It saturates instead of overflowing.
+// Cost is the price of u, rounded up once for the whole request, and MaxCost at most.
 func (p Price) Cost(u Usage) Micro {
 	plain := max(u.InputTokens-u.CachedInputTokens-u.CacheWriteTokens, 0)
 	return p.sum(
@@ -51,7 +58,7 @@ func (p Price) Cost(u Usage) Micro {
 		pair{u.CacheWriteTokens, p.CacheWrite}, pair{u.OutputTokens, p.Output})
 }
 
-// Hold is the most that input and output tokens can come to under p, rounded up.
+// Hold is the most that input and output tokens can come to under p, rounded up, and MaxCost at most.
 func (p Price) Hold(input, output Tokens) Micro {
 	return p.sum(pair{input, p.Dearest()}, pair{output, p.Output})
 }
@@ -59,7 +66,7 @@ func (p Price) Hold(input, output Tokens) Micro {
 // OutputFor is the largest number of output tokens that p lets budget pay for beside input tokens; negative
 // when budget does not even cover the input.
 func (p Price) OutputFor(budget Micro, input Tokens) Tokens {
-	left := budget - p.Hold(input, 0)
+	left := AddMicro(budget, -p.Hold(input, 0))
 	switch {
 	case left < 0:
 		return -1
@@ -103,10 +110,10 @@ func (p Price) sum(ps ...pair) Micro {
 		lo, c = bits.Add64(lo, l, 0)
 		hi, c = bits.Add64(hi, h, c)
 		if c != 0 {
-			return math.MaxInt64
+			return MaxCost
 		}
 	}
-	return AddMicro(divUp(hi, lo, 1_000_000), p.Request)
+	return min(AddMicro(divUp(hi, lo, 1_000_000), p.Request), MaxCost)
 }
 
 func divUp(hi, lo, by uint64) Micro {
@@ -120,14 +127,14 @@ func divUp(hi, lo, by uint64) Micro {
 	return Micro(min(q, math.MaxInt64))
 }
 
-// AddMicro is a+b, saturating at the ends of int64.
+// AddMicro is a+b, saturating at math.MaxInt64 on either side of 0, so that what it gives can always be negated.
 func AddMicro(a, b Micro) Micro {
 	s := a + b
 	switch {
 	case a > 0 && b > 0 && s < 0:
 		return math.MaxInt64
 	case a < 0 && b < 0 && s >= 0:
-		return math.MinInt64
+		return -math.MaxInt64
 	}
-	return s
+	return max(s, -math.MaxInt64)
 }

@@ -42,19 +42,25 @@ func TestPriceSaturates(t *testing.T) {
 	p := llm.Price{Input: math.MaxInt64, CachedInput: math.MaxInt64, CacheWrite: math.MaxInt64, Output: math.MaxInt64, Request: math.MaxInt64}
 	u := llm.Usage{InputTokens: math.MaxInt64, OutputTokens: math.MaxInt64}
 	for name, got := range map[string]llm.Micro{
-		"cost": p.Cost(u), "hold": p.Hold(math.MaxInt64, math.MaxInt64), "scale": p.Scale(math.MaxUint32).Output,
+		"cost": p.Cost(u), "hold": p.Hold(math.MaxInt64, math.MaxInt64),
 		"request": llm.Price{Request: math.MaxInt64, Output: 1}.Cost(llm.Usage{OutputTokens: 1}),
-		"add":     llm.AddMicro(math.MaxInt64, 1),
+		"dearest": llm.Price{Output: llm.MaxPrice}.Cost(llm.Usage{OutputTokens: 1_000_000}),
 	} {
-		if got != math.MaxInt64 {
-			t.Errorf("%s: %d", name, got)
+		if got != llm.MaxCost {
+			t.Errorf("%s: %d, want %d", name, got, llm.MaxCost)
 		}
 	}
-	if got := llm.AddMicro(math.MinInt64, -1); got != math.MinInt64 {
-		t.Errorf("down: %d", got)
+	if got := p.Scale(math.MaxUint32).Output; got != math.MaxInt64 {
+		t.Errorf("scale: %d", got)
 	}
-	if got := llm.AddMicro(math.MinInt64, math.MaxInt64); got != -1 {
-		t.Errorf("mixed: %d", got)
+	if got := p.OutputFor(-math.MaxInt64, 1); got != -1 {
+		t.Errorf("the lowest budget pays for %d tokens", got)
+	}
+	for _, c := range [][3]llm.Micro{{math.MaxInt64, 1, math.MaxInt64}, {math.MinInt64, -1, -math.MaxInt64},
+		{-math.MaxInt64, -1, -math.MaxInt64}, {math.MinInt64, 0, -math.MaxInt64}, {-math.MaxInt64, math.MaxInt64, 0}} {
+		if got := llm.AddMicro(c[0], c[1]); got != c[2] {
+			t.Errorf("%d + %d = %d, want %d", c[0], c[1], got, c[2])
+		}
 	}
 }
 
@@ -101,8 +107,8 @@ func TestPriceAgainstBigIntegers(t *testing.T) {
 		u.CachedInputTokens = min(count.Draw(t, "c"), u.InputTokens)
 		u.CacheWriteTokens = min(count.Draw(t, "w"), u.InputTokens-u.CachedInputTokens)
 		want := exactCost(p, u)
-		if !want.IsInt64() {
-			want = big.NewInt(math.MaxInt64)
+		if most := big.NewInt(int64(llm.MaxCost)); want.Cmp(most) > 0 {
+			want = most
 		}
 		got := p.Cost(u)
 		if int64(got) != want.Int64() {
@@ -128,7 +134,7 @@ func checkOutputFor(t *rapid.T, p llm.Price, budget llm.Micro, input llm.Tokens)
 		if p.Hold(input, n) > budget {
 			t.Fatalf("%d tokens cost %d of %d", n, p.Hold(input, n), budget)
 		}
-		if more := p.Hold(input, n+2); more <= budget && p.Output >= 1_000_000 {
+		if more := p.Hold(input, n+2); more <= budget && more < llm.MaxCost && p.Output >= 1_000_000 {
 			t.Fatalf("%d tokens would still fit: %d of %d", n+2, more, budget)
 		}
 	}

@@ -78,7 +78,7 @@ func serveStub(c net.Conn, answer string) {
 func benchServer(b *testing.B, up string, qps int64) (addr, token string) {
 	clock := llm.NewSystemClock()
 	limits := limit.New(limit.Options{}, clock, nothing{})
-	limits.LoadBalance(idUser, 1<<60)
+	limits.LoadBalance(idUser, 1<<60, 0)
 	dir := auth.NewDirectory(bytes.Repeat([]byte{7}, 32), clock)
 	dir.SetOrg(auth.Org{ID: idOrg})
 	dir.SetUser(auth.User{ID: idUser, OrgID: idOrg})

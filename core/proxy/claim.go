@@ -159,7 +159,7 @@ func moneyFor(who *auth.Caller, d *policy.Decision, price llm.Price) limit.Money
 	m := limit.Money{Price: price.Scale(d.Price), Billed: !d.NoBill, Balance: true, Overdraft: d.Overdraft}
 	m.Overrun, _ = limit.ParseOverrun(who.User.Overrun) // it was checked when it was set
 	if who.User.Unmetered {
-		m.Overdraft = math.MaxInt64
+		m.Overdraft = limit.NoFloor
 	}
 	return m
 }

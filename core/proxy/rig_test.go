@@ -183,7 +183,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 		books = s.ledger(r.clock)
 	}
 	r.limits = limit.New(limit.Options{}, r.clock, books)
-	r.limits.LoadBalance(idUser, s.balance)
+	r.limits.LoadBalance(idUser, s.balance, 0)
 	r.dir = auth.NewDirectory(bytes.Repeat([]byte{7}, 32), r.clock)
 	r.dir.SetOrg(auth.Org{ID: idOrg, Name: "Acme"})
 	r.dir.SetUser(s.user)

@@ -153,7 +153,7 @@ func TestM05KilledAt90Percent(t *testing.T) {
 	dir := t.TempDir()
 	kill(t, dir, "spend", 0)
 	_, state := reopen(t, dir)
-	if got := state.Available[1]; got != 100 {
+	if got := state.Balances[1].Available(); got != 100 {
 		t.Errorf("available after a spend of 900 of 1,000 and kill -9: %d", got)
 	}
 	if len(state.Used) != 1 || state.Used[0] != (ledger.QuotaUse{Key: 7, Label: 202611, Used: 900}) {
@@ -165,8 +165,8 @@ func TestM08KilledInMidStream(t *testing.T) {
 	dir := t.TempDir()
 	kill(t, dir, "stream", 0)
 	l, state := reopen(t, dir)
-	if state.Recovered != 1 || state.Available[1] != 1000-40 {
-		t.Errorf("recovered %d, available %d; want 1 and 960", state.Recovered, state.Available[1])
+	if state.Recovered != 1 || state.Balances[1].Available() != 1000-40 {
+		t.Errorf("recovered %d, available %d; want 1 and 960", state.Recovered, state.Balances[1].Available())
 	}
 	for r, err := range l.Records(ledger.Filter{}) {
 		if err != nil || r.End.Status != llm.StatusPartial || !r.End.Estimated || r.End.Cost != 40 || r.End.Usage.OutputTokens != 30 {
@@ -203,7 +203,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			t.Errorf("%s was acknowledged and is not there", id)
 		}
 	}
-	if got := state.Available[1]; got != 3*1000-posted {
+	if got := state.Balances[1].Available(); got != 3*1000-posted {
 		t.Errorf("available %d, want %d", got, 3*1000-posted)
 	}
 	t.Logf("%d acknowledged, %d recorded", len(acknowledged), len(recorded))

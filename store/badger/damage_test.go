@@ -104,8 +104,8 @@ func TestC7OneByteFlipped(t *testing.T) {
 				t.Errorf("byte %d of %s flipped: refused without a name: %v", at, file, err)
 			case err != nil:
 				refused[filepath.Ext(file)+file[:1]]++
-			case !reflect.DeepEqual(got.Available, want.Available) || !reflect.DeepEqual(got.Used, want.Used):
-				t.Errorf("byte %d of %s flipped: serves %v %v, not %v %v", at, file, got.Available, got.Used, want.Available, want.Used)
+			case !reflect.DeepEqual(got.Balances, want.Balances) || !reflect.DeepEqual(got.Used, want.Used):
+				t.Errorf("byte %d of %s flipped: serves %v %v, not %v %v", at, file, got.Balances, got.Used, want.Balances, want.Used)
 			}
 			must(t, os.RemoveAll(to))
 		}

@@ -27,7 +27,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatalf("a process whose disk filled up: %v\n%.2000s", err, out)
 	}
 	_, state := reopen(t, filepath.Join(disk, "data"))
-	if state.Recovered != 0 || state.Available[1] != 1000-30-30 {
-		t.Errorf("recovered %d, available %d; want 0 and 940", state.Recovered, state.Available[1])
+	if state.Recovered != 0 || state.Balances[1].Available() != 1000-30-30 {
+		t.Errorf("recovered %d, available %d; want 0 and 940", state.Recovered, state.Balances[1].Available())
 	}
 }

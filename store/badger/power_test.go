@@ -240,7 +240,7 @@ func wantPosted(t testing.TB, dir string, posted, more llm.Micro) {
 	l, state, err := ledger.Open(s, ledger.Options{}, llm.NewSystemClock())
 	must(t, err)
 	defer l.Close()
-	if got := -state.Available[1]; got < posted || got > posted+more {
+	if got := -state.Balances[1].Available(); got < posted || got > posted+more {
 		t.Fatalf("%d was acknowledged as posted, and %d (at most) more written; a start finds %d", posted, more, got)
 	}
 	if report, err := l.Verify(); err != nil || len(report.Problems) > 0 || report.Held != 0 {

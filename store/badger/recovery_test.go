@@ -35,8 +35,8 @@ func TestC6RecoveryOnDisk(t *testing.T) {
 	l, state, err := ledger.Open(s, ledger.Options{}, llm.NewSystemClock())
 	must(t, err)
 	defer l.Close()
-	if took := time.Since(at); took > 5*time.Second || len(state.Recoveries) != n || state.Available[1] != -n*10 {
-		t.Errorf("after %v: %d recovered, available %d", took, len(state.Recoveries), state.Available[1])
+	if took := time.Since(at); took > 5*time.Second || len(state.Recoveries) != n || state.Balances[1].Available() != -n*10 {
+		t.Errorf("after %v: %d recovered, available %d", took, len(state.Recoveries), state.Balances[1].Available())
 	}
 	if report, err := l.Verify(); err != nil || len(report.Problems) > 0 || report.Held != 0 || report.Open != 0 {
 		t.Errorf("%v, %+v", err, report)
