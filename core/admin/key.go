@@ -24,7 +24,7 @@ func (a *API) keyView(k auth.Key) object {
 	v = append(v, member{"budgets", a.budgetViews(&k)})
 	return append(v, object{{"tier", orNull(k.Tier)}, {"models", list(k.Models)}, {"timezone", zoneName(k.Timezone)},
 		{"nextTimezone", orNull(k.NextTimezone)}, {"nextTimezoneAt", moment(k.NextTimezoneAtMS)},
-		{"expiresAt", moment(k.ExpiresAtMS)}, {"labels", table(k.Labels)}, {"scopes", list(k.Scopes)}, {"createdAt", moment(k.CreatedAtMS)}}...)
+		{"expiresAt", moment(k.ExpiresAtMS)}, {"labels", table(k.Labels)}, {"warnings", a.keyWarnings(k)}, {"scopes", list(k.Scopes)}, {"createdAt", moment(k.CreatedAtMS)}}...)
 }
 
 // ownLimit is a limit as it was given: 0 for none, null where the key's tier decides.
