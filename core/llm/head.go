@@ -72,7 +72,7 @@ type Head struct {
 	// prompt by its id, an item reference), so that it can only be counted flat.
 	Stored bool
 
-	Model   Span // inside the quotes; never escaped, so the bytes are the name
+	Model   Span // inside the quotes, escapes in place
 	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes, escapes in place
 
 	// OutputCap is the largest of max_tokens, max_completion_tokens and max_output_tokens; -1 when none is given.

@@ -8,7 +8,7 @@ import (
 // The bounds of what ScanHead accepts.
 const (
 	MaxDepth      = 256           // nesting of the body
-	MaxModelBytes = 256           // the model's name
+	MaxModelBytes = 256           // the model's name; where it has escapes, six times as many as written
 	MaxChoices    = 128           // n and best_of, each
 	MaxPrompts    = 2048          // prompts or embedding inputs in one body
 	MaxOutputCap  = math.MaxInt32 // max_tokens and its siblings
@@ -33,7 +33,8 @@ const (
 //     refused, for an upstream that ignores it would answer without any.
 //  5. Input that the provider keeps (previous_response_id, conversation, a prompt by its id, item references) cannot be
 //     counted and is noted as Stored. An answer in the background cannot be settled and is refused.
-//  6. The model's name has no escapes, so its span is its name.
+//  6. The model's name may have escapes, as some JSON writers make them ("org\/model", "mod\u00e9"): it is looked up
+//     with its escapes undone and forwarded as it stands. Names of members may not: rule 2.
 //
 // The pass, without allocation once h has grown:
 //
@@ -155,14 +156,16 @@ func (s *scanner) model() {
 		return
 	}
 	v := s.str()
+	most := int32(MaxModelBytes)
+	if s.escaped {
+		most *= int32(len(`\u0000`))
+	}
 	switch {
 	case s.err != nil:
-	case s.escaped:
-		s.fail("model", "model must be written without escapes (\\), just as the model is listed")
 	case v.End == v.Off:
 		s.fail("model", "model is empty; expected the name of a model")
-	case v.End-v.Off > MaxModelBytes:
-		s.fail("model", "model has %d bytes; at most %d are allowed", v.End-v.Off, MaxModelBytes)
+	case v.End-v.Off > most:
+		s.fail("model", "model has %d bytes; at most %d are allowed", v.End-v.Off, most)
 	}
 	s.h.Model = v
 }

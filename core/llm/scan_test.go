@@ -327,7 +327,7 @@ func TestS14AmbiguousBodies(t *testing.T) {
 		{"null model", `{"model":null,` + ok + `}`, "model"},
 		{"number model", `{"model":4,` + ok + `}`, "model"},
 		{"long model", `{"model":"` + strings.Repeat("m", 257) + `",` + ok + `}`, "model"},
-		{"escaped model", `{"model":"gpt\u002d4",` + ok + `}`, "model"},
+		{"escaped model that is too long", `{"model":"\u0061` + strings.Repeat("a", 6*llm.MaxModelBytes) + `",` + ok + `}`, "model"},
 		{"string stream", `{"model":"a","stream":"true",` + ok + `}`, "stream"},
 		{"number stream", `{"model":"a","stream":1,` + ok + `}`, "stream"},
 		{"two streams", `{"model":"a","stream":true,"stream":false,` + ok + `}`, "stream"},
@@ -366,6 +366,7 @@ func TestScanAccepts(t *testing.T) {
 		"\r\n\t {\"model\" : \"a\" , " + ok + " } \n",
 		`{"model":"` + strings.Repeat("m", 256) + `",` + ok + `}`,
 		`{"model":"模型/é",` + ok + `}`,
+		`{"model":"org\/m\u00e9",` + ok + `}`,
 		`{"model":"a","max_tokens":null,"n":null,"stream":null,"stream_options":null,"user":null,"tools":null,` + ok + `}`,
 		`{"model":"a","max_tokens":2147483647,` + ok + `}`,
 		`{"model":"a","unknown":1,"unknown":2,"Unknown":3,"":4,` + ok + `}`,
@@ -481,7 +482,11 @@ func checkAgainstJSON(t *testing.T, h *llm.Head, body []byte) {
 		usage = map[bool]llm.Tri{false: llm.False, true: llm.True}[*o.IncludeUsage]
 	}
 	f := resolve(h, body) // panics when a span is outside
-	if f.Model != seen.Model || f.Stream != seen.Stream || f.Cap != want || f.IncludeUsage != usage {
+	var model string
+	if err := json.Unmarshal([]byte(`"`+f.Model+`"`), &model); err != nil {
+		t.Fatal(err)
+	}
+	if model != seen.Model || f.Stream != seen.Stream || f.Cap != want || f.IncludeUsage != usage {
 		t.Fatalf("scanned %+v\nencoding/json saw %+v\n%q", f, seen, body)
 	}
 	for _, x := range h.Texts {

@@ -123,7 +123,7 @@ func (c *call) findModel(who *auth.Caller) (*upstream.Model, error) {
 			return m, nil
 		}
 	}
-	return nil, c.noModel(who, string(name))
+	return nil, c.noModel(who, string(upstream.Unescape(nil, name)))
 }
 
 func (c *call) noModel(who *auth.Caller, name string) *llm.Error {

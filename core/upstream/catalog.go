@@ -53,12 +53,16 @@ func NewCatalog(models []Model, channels []Channel) (*Catalog, error) {
 	return c, nil
 }
 
-// Model looks a name up; the bytes may alias a request buffer, and stand as inside a JSON string.
+// Model looks a name up; the bytes may alias a request buffer, and stand as inside a JSON string. Half a surrogate pair is
+// in no name: upstreams disagree about what it is.
 func (c *Catalog) Model(name []byte) (*Model, bool) {
 	e, ok := c.models[string(name)]
 	if !ok && len(name) <= 6*maxName && bytes.IndexByte(name, '\\') >= 0 {
 		var buf [6 * maxName]byte
-		e, ok = c.models[string(Unescape(buf[:0], name))]
+		plain := Unescape(buf[:0], name)
+		if !bytes.ContainsRune(plain, utf8.RuneError) {
+			e, ok = c.models[string(plain)]
+		}
 	}
 	if !ok {
 		return nil, false

@@ -64,7 +64,8 @@ func (o *outgoing) replace(off, end int, parts ...string) {
 	o.edits = append(o.edits, edit{off, end, o.text[from:len(o.text):len(o.text)]})
 }
 
-// editModel names the model as the provider does. Names hold nothing that JSON escapes: NewCatalog saw to it.
+// editModel names the model as the provider does; without another name, the client's bytes stay as they are, escapes
+// included. Names hold nothing that JSON must escape: NewCatalog saw to it.
 func (o *outgoing) editModel() {
 	at, target := o.req.Head.Model, o.req.Model.Target
 	if target != "" && string(at.In(o.req.Body)) != target {
