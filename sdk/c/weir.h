@@ -242,11 +242,20 @@ static inline void weir_do_not_bill(void) { decision->flags |= WEIR_RESP_NO_BILL
 // Does not limit this request, where the operator's envelope allows.
 static inline void weir_do_not_limit(void) { decision->flags |= WEIR_RESP_NO_LIMIT; }
 
-// Refuses with a status (400..499) and a text for the client; a wait of 0 ms means: do not try again.
+// Refuses with a status (400..499) and a text for the client; a wait of 0 ms means: do not try again. A decision has one
+// message: of weir_deny and weir_explain the later one's counts.
 static inline void weir_deny(uint16_t status, weir_text message, uint32_t retry_after_ms) {
   decision->verdict = WEIR_VERDICT_DENY;
   decision->status = status;
   decision->retry_after_ms = retry_after_ms;
+  decision->message_off = weir_append(message);
+  decision->message_len = decision->message_off ? message.len : 0;
+}
+
+// Says which rule fired, whatever the verdict: a number and a text for reports, the log and, where enabled, answers. After
+// weir_deny its text takes the place of the one for the client.
+static inline void weir_explain(uint16_t reason, weir_text message) {
+  decision->reason = reason;
   decision->message_off = weir_append(message);
   decision->message_len = decision->message_off ? message.len : 0;
 }

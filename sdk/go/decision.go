@@ -73,9 +73,17 @@ func (d *Decision) DoNotBill() { d.flags |= RespNoBill }
 // DoNotLimit does not limit this request, where the operator's envelope allows.
 func (d *Decision) DoNotLimit() { d.flags |= RespNoLimit }
 
-// Deny refuses with a status (400..499) and a text for the client; a wait of 0 ms means: do not try again.
+// Deny refuses with a status (400..499) and a text for the client; a wait of 0 ms means: do not try again. A decision has one
+// message: of Deny and Explain the later one's counts.
 func (d *Decision) Deny(status uint16, message string, retryAfterMS uint32) {
 	d.verdict, d.status, d.retryAfterMS = VerdictDeny, status, retryAfterMS
+	d.messageOff, d.messageLen = d.append(message)
+}
+
+// Explain says which rule fired, whatever the verdict: a number and a text for reports, the log and, where enabled, answers. After
+// Deny its text takes the place of the one for the client.
+func (d *Decision) Explain(reason uint16, message string) {
+	d.Reason = reason
 	d.messageOff, d.messageLen = d.append(message)
 }
 

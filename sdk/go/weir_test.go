@@ -61,6 +61,28 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// A decision has one message: the later one's.
+func TestExplain(t *testing.T) {
+	var d Decision
+	d.Reset()
+	d.Explain(7, "night")
+	said := func() string {
+		return string(d.arena[d.messageOff-RespArena:][:d.messageLen])
+	}
+	if d.Reason != 7 || said() != "night" || d.verdict != 0 || d.Done() != Decided {
+		t.Errorf("reason %d, %q, verdict %d", d.Reason, said(), d.verdict)
+	}
+	if d.Deny(403, "closed", 0); said() != "closed" || d.Reason != 7 {
+		t.Errorf("after Deny: reason %d, %q", d.Reason, said())
+	}
+	if d.Explain(8, "late"); said() != "late" || d.Reason != 8 || d.verdict != VerdictDeny || d.status != 403 {
+		t.Errorf("after both: reason %d, %q", d.Reason, said())
+	}
+	if d.Explain(9, string(make([]byte, ArenaSize))); d.Done() != GuestError {
+		t.Error("a text that does not fit is no error")
+	}
+}
+
 func TestWant(t *testing.T) {
 	defer func(before uint64) { shared.want = before }(shared.want)
 	if shared.want != 0xffff {

@@ -99,10 +99,19 @@ impl Decision {
     }
 
     /// Refuses with a status (400..499) and a text for the client; a wait of 0 ms means: do not try again.
+    /// A decision has one message: of `deny` and `explain` the later one's counts.
     pub fn deny(&mut self, status: u16, message: &str, retry_after_ms: u32) {
         self.verdict = VERDICT_DENY as u8;
         self.status = status;
         self.retry_after_ms = retry_after_ms;
+        self.message_off = RESP_ARENA + self.arena_used;
+        self.message_len = self.append(message);
+    }
+
+    /// Says which rule fired, whatever the verdict: a number and a text for reports, the log and, where enabled, answers.
+    /// After `deny` its text takes the place of the one for the client.
+    pub fn explain(&mut self, reason: u16, message: &str) {
+        self.reason = reason;
         self.message_off = RESP_ARENA + self.arena_used;
         self.message_len = self.append(message);
     }

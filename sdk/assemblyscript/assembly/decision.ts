@@ -115,7 +115,10 @@ export class Decision {
     this.flags |= <u8>abi.RESP_NO_LIMIT;
   }
 
-  /** Refuses with a status (400..499) and a text for the client; a wait of 0 ms means: do not try again. */
+  /**
+   * Refuses with a status (400..499) and a text for the client; a wait of 0 ms means: do not try again. A decision has one
+   * message: of deny and explain the later one's counts.
+   */
   deny(status: u32, message: string, retryAfterMs: u32 = 0): void {
     this.verdict = <u8>abi.VERDICT_DENY;
     this.status = <u16>status;
@@ -125,7 +128,10 @@ export class Decision {
     this.messageLen = size;
   }
 
-  /** Says which rule fired, whatever the verdict: a number and a text for reports, the log and, where enabled, answers. */
+  /**
+   * Says which rule fired, whatever the verdict: a number and a text for reports, the log and, where enabled, answers. After
+   * deny its text takes the place of the one for the client.
+   */
   explain(reason: u16, message: string): void {
     this.reason = reason;
     const size = this.append(message);
