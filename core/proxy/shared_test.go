@@ -10,11 +10,19 @@ import (
 	"github.com/weir-gateway/weir/core/upstream"
 )
 
-// second adds another key of the same user and gives its header.
+// second adds a key of another org and gives its header.
 func (r *rig) second() []string {
+	r.dir.SetOrg(auth.Org{ID: idOrg + 10, Name: "Other"})
+	r.dir.SetUser(auth.User{ID: idUser + 10, OrgID: idOrg + 10, Name: "bob"})
+	r.limits.LoadBalance(idUser+10, startBalance, 0)
+	return r.another(auth.Key{ID: idKey + 10, UserID: idUser + 10, Name: "second"})
+}
+
+// another adds a key and gives its header.
+func (r *rig) another(k auth.Key) []string {
 	token := r.token
 	r.token = ""
-	r.addKey(auth.Key{ID: idKey + 1, UserID: idUser, Name: "second"})
+	r.addKey(k)
 	other := r.token
 	r.token = token
 	return []string{"Authorization", "Bearer " + other}
@@ -28,6 +36,23 @@ func TestOneKeysStormDoesNotTakeTheChannelFromOthers(t *testing.T) {
 			other := r.second()
 			for range 12 {
 				r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", sim).want(t, 502)
+			}
+			for range 3 {
+				r.post("/v1/chat/completions", chat("gpt-4o", ""), other...).want(t, 200)
+			}
+		})
+	}
+}
+
+// An org is one caller, however many keys its users take turns with.
+func TestTwoKeysOfAnOrgAreOneCaller(t *testing.T) {
+	for _, sim := range []string{"status=500", "status=403", "reset=headers"} {
+		t.Run(sim, func(t *testing.T) {
+			r := newRig(t)
+			other := r.second()
+			keys := [][]string{r.another(auth.Key{ID: idKey + 1, UserID: idUser, Name: "twin"}), {"Authorization", "Bearer " + r.token}}
+			for i := range 12 {
+				r.post("/v1/chat/completions", chat("gpt-4o", ""), append([]string{"x-sim", sim}, keys[i%2]...)...).want(t, 502)
 			}
 			for range 3 {
 				r.post("/v1/chat/completions", chat("gpt-4o", ""), other...).want(t, 200)

@@ -36,11 +36,13 @@ const (
 // calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
 // failure. Calls that were cut say nothing at all.
 //
-// Nobody puts a channel to sleep for the others. What failed after a request was sent can be that request's own fault,
-// so a row of failures counts only when more than one caller had them; a caller whose requests alone bring no answer
-// rests alone, and so does one whose 429 cooled the channel and who gets another while the others are answered: a
-// provider says 429 to a single request that is too large, too. When others asked during a cool-down, whoever caused it waits yieldFor longer, so that the probe is
-// theirs; and when its own probe fails, that neither doubles the cool-down nor keeps another caller from probing.
+// Nobody puts a channel to sleep for the others. A caller is an org: its users make keys as they like, and two of those
+// must not pass for two callers. What failed after a request was sent can be that request's own fault, so a row of
+// failures counts only when more than one caller had them; a caller whose requests alone bring no answer rests alone, and
+// so does one whose 429 cooled the channel and who gets another while the others are answered: a provider says 429 to a
+// single request that is too large, too. When others asked during a cool-down, whoever caused it waits yieldFor longer,
+// so that the probe is theirs; and when its own probe fails, that neither doubles the cool-down nor keeps another caller
+// from probing.
 type health struct {
 	mu struct {
 		sync.Mutex

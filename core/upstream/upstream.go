@@ -139,7 +139,7 @@ type Request struct {
 	Model     *Model
 	Granted   llm.Tokens // cap over all choices to send; 0: leave the body's
 	RequestID string
-	Caller    uint64 // whose request it is (the key); 0: not known. One caller's failures do not put a channel to sleep for the others
+	Caller    uint64 // whose request it is: the org, for a user with two keys is still one; 0: not known. One caller's failures do not put a channel to sleep for the others
 	Beta      []byte // anthropic-beta of the client
 	Version   []byte // anthropic-version of the client; empty: 2023-06-01
 	Sim       []byte // x-sim of the client, for tests; sent only to channels on a loopback address
