@@ -93,16 +93,25 @@ func (s seal) covers(b []byte) bool {
 }
 
 // checkLogs checks the logs of one kind. Those before the sealed one are complete, it has what the seal says, and later
-// ones were never stable.
+// ones were never stable. Badger empties a log before it removes it, the oldest first and once a table has all of it, so
+// a death in between leaves an empty one before the others.
 func checkLogs(dir, suffix string, sealed mark) error {
 	names, err := numbered(dir, suffix)
 	if err != nil {
 		return unreadable(dir, err)
 	}
-	for _, name := range names {
+	oldest := true
+	for i, name := range names {
 		if _, err := numberOf(name); err != nil {
 			return damaged(dir, name, "not a name that was given here")
 		}
+		if gone := name != sealed.name || i < len(names)-1; oldest && gone && emptied(filepath.Join(dir, name)) {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				return unreadable(dir, err)
+			}
+			continue
+		}
+		oldest = false
 		order := byNumber(name, sealed.name)
 		if sealed.name == "" {
 			order = 1
@@ -112,6 +121,11 @@ func checkLogs(dir, suffix string, sealed mark) error {
 		}
 	}
 	return nil
+}
+
+func emptied(path string) bool {
+	st, err := os.Lstat(path)
+	return err == nil && st.Size() == 0
 }
 
 // checkLog checks one log; order is where it stands to the sealed one.

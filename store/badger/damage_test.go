@@ -150,6 +150,35 @@ func flip(t *testing.T, dir string, random *rand.Rand) (file string, at int) {
 	}
 }
 
+// Badger empties a log before it removes it: a death in between leaves an empty one before the others, which is no
+// damage. One behind a log that is not empty is.
+func TestDeathWhileALogGoes(t *testing.T) {
+	dir := history(t, true)
+	want, err := serve(copied(t, dir))
+	must(t, err)
+	logs, err := numbered(dir, logSuffix)
+	must(t, err)
+	newest, err := numberOf(logs[len(logs)-1])
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d%s", newest-1, logSuffix)), nil, 0o600))
+	got, err := serve(copied(t, dir))
+	must(t, err)
+	if !reflect.DeepEqual(got.Balances, want.Balances) {
+		t.Errorf("%v, want %v", got.Balances, want.Balances)
+	}
+	must(t, os.Rename(filepath.Join(dir, logs[0]), filepath.Join(dir, fmt.Sprintf("%05d%s", newest-2, logSuffix))))
+	must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d%s", newest-1, logSuffix)), nil, 0o600))
+	if _, err := serve(copied(t, dir)); err == nil {
+		t.Error("an empty log behind one that is not was taken for gone")
+	}
+}
+
+func copied(t *testing.T, dir string) string {
+	to := t.TempDir()
+	copyFolder(t, dir, to)
+	return to
+}
+
 // Each kind of damage is named by its file.
 func TestDamageIsNamed(t *testing.T) {
 	for _, c := range []struct {
