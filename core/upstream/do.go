@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -15,13 +16,14 @@ import (
 // Client makes calls over its own connections, so that each can be cut at any moment. Safe for concurrent use. It does
 // not use a forward proxy.
 type Client struct {
-	opt   Options
-	idle  time.Duration
-	clock llm.Clock
-	trust *tls.Config
-	quit  chan struct{}
-	done  sync.WaitGroup
-	mu    struct {
+	opt    Options
+	idle   time.Duration
+	clock  llm.Clock
+	trust  *tls.Config
+	dialer net.Dialer
+	quit   chan struct{}
+	done   sync.WaitGroup
+	mu     struct {
 		sync.RWMutex
 		lanes  map[string]*lane // by channel name
 		seen   *Catalog         // lanes of channels it lacks were closed
@@ -112,6 +114,7 @@ func (c *Client) lane(ch *Channel) *lane {
 		return l
 	}
 	fresh := newLane(ch, &c.opt, c.clock, c.trust)
+	fresh.dialer = c.dialer
 	c.mu.lanes[ch.Name] = fresh
 	c.mu.Unlock()
 	if l != nil {
@@ -231,6 +234,7 @@ type doing struct {
 	ticket   ticket
 	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
 	again    bool          // try channel once more, on a new connection
+	short    bool          // this machine lacks what a connection takes
 	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
 	limited  bool          // a channel is rate limited
 	wait     time.Duration // the shortest wait of a limited channel
@@ -391,7 +395,12 @@ func (d *doing) connect(fresh bool) (c *conn, reused bool, err error) {
 func (d *doing) judge(h head, err error) bool {
 	now, name := d.client.clock.Mono(), d.lane.channel.Name
 	var full *fullError
+	var short *shortError
 	switch {
+	case errors.As(err, &short):
+		d.short, d.last = true, err
+		d.lane.health.forget(d.ticket, now)
+		return false
 	case errors.As(err, &full):
 		d.roomless, d.last = true, err
 		d.lane.health.forget(d.ticket, now)
@@ -473,6 +482,8 @@ func (d *doing) failure() error {
 	attempted := append([]string{}, d.r.Attempted...)
 	name := d.req.Model.Name
 	switch {
+	case d.short:
+		return &llm.Error{Kind: llm.KindUnavailable, Code: "overloaded", Err: d.last, Message: "the gateway cannot open another connection to an upstream now; try again"}
 	case d.limited || d.roomless:
 		wait, what := d.wait, "is at its limit"
 		if !d.limited {

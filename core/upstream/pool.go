@@ -3,9 +3,12 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -22,6 +25,7 @@ type lane struct {
 	pool       pool
 	health     health
 	headerTime time.Duration
+	dialer     net.Dialer
 }
 
 func newLane(ch *Channel, o *Options, clock llm.Clock, trust *tls.Config) *lane {
@@ -75,8 +79,10 @@ func (l *lane) arm(c *conn) { _ = c.sock.SetDeadline(l.clock.Wall().Add(l.header
 func (l *lane) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	var d net.Dialer
-	sock, err := d.DialContext(ctx, "tcp", l.site.address)
+	sock, err := l.dialer.DialContext(ctx, "tcp", l.site.address)
+	if shortage(err) {
+		return nil, &shortError{err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -103,6 +109,25 @@ type fullError struct {
 
 func (e *fullError) Error() string {
 	return fmt.Sprintf("channel %q: all %d connections are in use", e.channel, e.limit)
+}
+
+// shortError says that this machine lacks what a connection takes. It is ours too.
+type shortError struct{ err error }
+
+func (e *shortError) Error() string { return "connect: this machine is short of descriptors, ports or memory: " + e.err.Error() }
+
+func (e *shortError) Unwrap() error { return e.err }
+
+// shortage tells a dial that failed for want of something here. What resolves names reports its failures as text alone.
+func shortage(err error) bool {
+	var lookup *net.DNSError
+	named := errors.As(err, &lookup)
+	for _, e := range [...]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, e) || named && strings.Contains(lookup.Err, e.Error()) {
+			return true
+		}
+	}
+	return false
 }
 
 // pool keeps one lane's idle connections, newest on top, and counts every open one. The counts change under mu; the
