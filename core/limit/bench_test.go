@@ -49,7 +49,7 @@ func BenchmarkReserveCommit(b *testing.B) {
 		b.Run(strconv.Itoa(n)+"dims", func(b *testing.B) { benchReserveCommit(b, n) })
 	}
 	b.Run("3dims-3windows", func(b *testing.B) {
-		benchReserveCommit(b, 3, Quota{Label: 2026334, Limit: 1 << 60}, Quota{Label: 20261130, Limit: 1 << 60})
+		benchReserveCommit(b, 3, Quota{Window: llm.Week, Label: 2026334, Limit: 1 << 60}, Quota{Window: llm.Day, Label: 20261130, Limit: 1 << 60})
 	})
 }
 

@@ -86,14 +86,12 @@ func (s *step) topUp(h *hold, tokens llm.Tokens) {
 	}
 	s.amount = max(h.money.Price.Hold(h.progress.input, tokens-h.progress.input)-h.amount, 0)
 	s.least = s.amount
-	s.balance, s.quotas = h.balance, h.quotas
+	s.balance, s.quotas, s.nquotas = h.balance, h.quotas, h.nquotas
 	if s.balance != nil {
 		s.lockLater(s.balance)
 	}
-	for _, mt := range &s.quotas {
-		if mt != nil {
-			s.lockLater(mt)
-		}
+	for _, mt := range s.quotas[:s.nquotas] {
+		s.lockLater(mt)
 	}
 }
 

@@ -67,12 +67,13 @@ type Money struct {
 	Overdraft llm.Micro // how far below zero the balance may go for this request; NoFloor: however far
 	Overrun   Overrun   // what becomes of usage beyond the hold
 
-	Quotas [llm.Windows]Quota // of the key, by llm.Window
+	Quotas [llm.Windows]Quota // of the key; the first without a label ends them
 }
 
 // Quota is one window of what a key may spend, in its present period.
 type Quota struct {
-	Label    int32     // the period, e.g. 202611; 0: not metered
+	Window   llm.Window
+	Label    int32     // the period, e.g. 202611
 	Limit    llm.Micro // effective; 0 refuses everything
 	ResetsAt time.Time // when the period ends; reported in the denial
 }

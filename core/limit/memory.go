@@ -194,11 +194,14 @@ func (m *Memory) gather(c *Claim, sure bool) {
 		s.balance = m.purse(kindBalance, c.Caller.User, 0, sure)
 		s.lockLater(s.balance)
 	}
-	for w := range c.Money.Quotas {
-		if label := c.Money.Quotas[w].Label; label != 0 {
-			s.quotas[w] = m.purse(kindQuota, c.Caller.Key, label, sure)
-			s.lockLater(s.quotas[w])
+	for i := range c.Money.Quotas {
+		label := c.Money.Quotas[i].Label
+		if label == 0 {
+			break
 		}
+		s.quotas[i] = m.purse(kindQuota, c.Caller.Key, label, sure)
+		s.lockLater(s.quotas[i])
+		s.nquotas++
 	}
 }
 

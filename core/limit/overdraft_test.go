@@ -19,7 +19,7 @@ func TestC2NoOverdraftByAdmission(t *testing.T) {
 		axis := AxisBalance
 		if run%2 == 1 {
 			r.LoadBalance(2, all, 0)
-			money.Quotas[run/2%llm.Windows] = Quota{Label: label, Limit: most}
+			money.Quotas[0] = Quota{Window: llm.Window(run / 2 % llm.Windows), Label: label, Limit: most}
 			axis = AxisQuota
 		}
 		var admitted atomic.Int64

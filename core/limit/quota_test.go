@@ -13,8 +13,8 @@ import (
 func windows(month, week, day llm.Micro) [llm.Windows]Quota {
 	return [llm.Windows]Quota{
 		llm.Month: {Label: 202611, Limit: month, ResetsAt: time.Unix(30, 0)},
-		llm.Week:  {Label: 2026334, Limit: week, ResetsAt: time.Unix(20, 0)},
-		llm.Day:   {Label: 20261130, Limit: day, ResetsAt: time.Unix(10, 0)},
+		llm.Week:  {Window: llm.Week, Label: 2026334, Limit: week, ResetsAt: time.Unix(20, 0)},
+		llm.Day:   {Window: llm.Day, Label: 20261130, Limit: day, ResetsAt: time.Unix(10, 0)},
 	}
 }
 

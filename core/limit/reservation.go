@@ -31,7 +31,7 @@ const (
 func (h *hold) beginLocked(c *Claim, now time.Duration) {
 	s := &c.step
 	h.key = c.Caller.Key
-	h.balance, h.quotas, h.amount = s.balance, s.quotas, 0
+	h.balance, h.nquotas, h.amount = s.balance, s.nquotas, 0
 	h.keepMoney(&c.Money)
 	h.granted = s.output
 	h.progress = progress{input: sane(c.Input)}
@@ -43,22 +43,16 @@ func (h *hold) beginLocked(c *Claim, now time.Duration) {
 	if h.balance != nil {
 		h.balance.mu.open++
 	}
-	for _, m := range &h.quotas {
-		if m != nil {
-			m.mu.open++
-		}
+	for i, m := range s.quotas[:s.nquotas] {
+		m.mu.open++
+		h.quotas[i], h.money.Quotas[i] = m, c.Money.Quotas[i]
 	}
 }
 
-// keepMoney copies what a top-up and the settlement need. Of a window that is not metered nothing is read.
+// keepMoney copies what a top-up and the settlement need, but for the quotas.
 func (h *hold) keepMoney(m *Money) {
 	k := &h.money
 	k.Price, k.Billed, k.Balance, k.Overdraft, k.Overrun = m.Price, m.Billed, m.Balance, m.Overdraft, m.Overrun
-	for w := range h.quotas {
-		if h.quotas[w] != nil {
-			k.Quotas[w] = m.Quotas[w]
-		}
-	}
 }
 
 // announce records the hold, with everything a crash can be settled from.
@@ -71,8 +65,8 @@ func (m *Memory) announce(h *hold, c *Claim) error {
 	e.OrgID, e.UserID, e.KeyID = c.Caller.Org, c.Caller.User, c.Caller.Key
 	e.Billed, e.Price, e.Held = c.Money.Billed, c.Money.Price, h.amount
 	e.Label, e.WeekLabel, e.DayLabel = 0, 0, 0
-	if q := &c.Money.Quotas; e.Billed {
-		e.Label, e.WeekLabel, e.DayLabel = q[llm.Month].Label, q[llm.Week].Label, q[llm.Day].Label
+	for i, m := range h.quotas[:h.nquotas] {
+		e.SetLabel(c.Money.Quotas[i].Window, m.label)
 	}
 	e.Usage = llm.Usage{InputTokens: h.progress.input}
 	var err error
@@ -239,7 +233,7 @@ func (h *hold) owe(now time.Duration, u llm.Usage) {
 	if more := cost - h.amount; more > 0 {
 		h.amount += more
 		h.balance.pledge(more)
-		for _, m := range &h.quotas {
+		for _, m := range h.quotas[:h.nquotas] {
 			m.pledge(more)
 		}
 	}

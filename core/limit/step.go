@@ -36,12 +36,13 @@ type step struct {
 
 	balance *meter
 	quotas  [llm.Windows]*meter
+	nquotas int
 	output  llm.Tokens // granted
 	amount  llm.Micro  // to hold
 	least   llm.Micro  // what a refusal for balance says is required
 }
 
-func (s *step) reset() { s.n, s.nlock, s.balance, s.quotas = 0, 0, nil, [llm.Windows]*meter{} }
+func (s *step) reset() { s.n, s.nlock, s.balance, s.nquotas = 0, 0, nil, 0 }
 
 // want adds one dimension. The same meter twice is one ask with the strictest of both limits.
 func (s *step) want(m *meter, d *Dim, loose bool, rank uint8) {
@@ -188,15 +189,12 @@ func (s *step) decideMoneyLocked(mon *Money, v *verdict) {
 				Current: int64(have), Requested: int64(s.least)})
 		}
 	}
-	for w, m := range &s.quotas {
-		if m == nil {
-			continue
-		}
-		p, q := &m.mu.purse, &mon.Quotas[w]
+	for i, m := range s.quotas[:s.nquotas] {
+		p, q := &m.mu.purse, &mon.Quotas[i]
 		over := s.amount > 0 && llm.AddMicro(llm.AddMicro(p.settled, p.held), s.amount) > q.Limit
 		if over || q.Limit <= 0 {
-			v.refuse(rankQuota+w, 0, Denial{Axis: AxisQuota, Limit: int64(q.Limit), Used: p.settled, Held: p.held,
-				Current: int64(llm.AddMicro(p.settled, p.held)), Requested: int64(s.amount), Window: llm.Window(w), ResetsAt: q.ResetsAt})
+			v.refuse(rankQuota+int(q.Window), 0, Denial{Axis: AxisQuota, Limit: int64(q.Limit), Used: p.settled, Held: p.held,
+				Current: int64(llm.AddMicro(p.settled, p.held)), Requested: int64(s.amount), Window: q.Window, ResetsAt: q.ResetsAt})
 		}
 	}
 }
@@ -265,18 +263,18 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 			h.tokens.tighten(a.tpmLeft-a.tokens, &mu.tpm, a.tpm, now)
 		}
 	}
-	s.holdMoneyLocked(now, s.balance)
-	for _, m := range &s.quotas {
+	if s.balance != nil {
+		s.holdMoneyLocked(now, s.balance)
+	}
+	for _, m := range s.quotas[:s.nquotas] {
 		s.holdMoneyLocked(now, m)
 	}
 	h.amount = llm.AddMicro(h.amount, s.amount)
 }
 
 func (s *step) holdMoneyLocked(now time.Duration, m *meter) {
-	if m != nil {
-		m.mu.purse.held = llm.AddMicro(m.mu.purse.held, s.amount)
-		m.mu.touched = now
-	}
+	m.mu.purse.held = llm.AddMicro(m.mu.purse.held, s.amount)
+	m.mu.touched = now
 }
 
 // tighten keeps the rate with the least left.

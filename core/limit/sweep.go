@@ -64,17 +64,16 @@ func (m *Memory) free(h *hold, now time.Duration, tokens llm.Tokens, cost llm.Mi
 
 // payLocking ends the hold on balance and quotas and moves cost.
 func (h *hold) payLocking(now time.Duration, cost llm.Micro) {
-	h.balance.pay(now, h.amount, cost)
-	for _, m := range &h.quotas {
+	if h.balance != nil {
+		h.balance.pay(now, h.amount, cost)
+	}
+	for _, m := range h.quotas[:h.nquotas] {
 		m.pay(now, h.amount, cost)
 	}
 }
 
-// pay ends one hold on a money meter and adds what is charged; nil has none.
+// pay ends one hold on a money meter and adds what is charged.
 func (m *meter) pay(now time.Duration, held, cost llm.Micro) {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	m.mu.open--
 	m.mu.purse.held = llm.AddMicro(m.mu.purse.held, -held)

@@ -31,6 +31,7 @@ type hold struct {
 	money      Money
 	balance    *meter
 	quotas     [llm.Windows]*meter
+	nquotas    int
 	amount     llm.Micro  // held on each of them
 	granted    llm.Tokens // output bound
 	covered    llm.Tokens // input + output that the charges hold or have posted
@@ -83,7 +84,10 @@ func (t *table) put(h *hold) {
 	for i := range h.n {
 		h.charges[i].m = nil
 	}
-	h.n, h.balance, h.quotas = 0, nil, [llm.Windows]*meter{}
+	for i := range h.nquotas {
+		h.quotas[i] = nil
+	}
+	h.n, h.nquotas, h.balance = 0, 0, nil
 	h.generation++
 	h.word.Store(h.generation<<stateBits + stateFree)
 	t.mu.Lock()

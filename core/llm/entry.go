@@ -63,3 +63,15 @@ type Entry struct {
 func (e *Entry) Labels() [Windows]int32 {
 	return [...]int32{Month: e.Label, Week: e.WeekLabel, Day: e.DayLabel}
 }
+
+// SetLabel fixes the period of one window.
+func (e *Entry) SetLabel(w Window, label int32) {
+	switch w {
+	case Month:
+		e.Label = label
+	case Week:
+		e.WeekLabel = label
+	default:
+		e.DayLabel = label
+	}
+}

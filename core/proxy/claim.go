@@ -167,12 +167,15 @@ func moneyFor(who *auth.Caller, d *policy.Decision, price llm.Price) limit.Money
 // addQuotas asks for the key's windows in their present periods. The month is counted whether or not it has a limit; a week
 // and a day are counted from when they get one.
 func addQuotas(m *limit.Money, who *auth.Caller, d *policy.Decision, now time.Time) {
+	n := 0
 	for w := range llm.Window(llm.Windows) {
 		b := who.Key.Budget(w)
 		if b.Limit == 0 && w != llm.Month {
 			continue
 		}
-		q := &m.Quotas[w]
+		q := &m.Quotas[n]
+		n++
+		q.Window = w
 		q.Label, q.ResetsAt = who.Period(w, now)
 		q.Limit = math.MaxInt64
 		if b.Limit != 0 {
