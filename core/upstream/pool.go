@@ -18,6 +18,7 @@ import (
 type lane struct {
 	channel    Channel // as it was when the lane was made; a changed URL or credential makes a new lane
 	site       site
+	secret     secret
 	heads      [llm.CountTokens + 1][]byte // request head per endpoint, up to what differs between requests
 	tls        *tls.Config                 // nil for http
 	patience   time.Duration               // to connect
@@ -30,7 +31,7 @@ type lane struct {
 
 func newLane(ch *Channel, o *Options, clock llm.Clock, trust *tls.Config) *lane {
 	s, _ := parseBase(ch.BaseURL) // the catalog has checked it
-	l := &lane{channel: *ch, site: s, clock: clock,
+	l := &lane{channel: *ch, site: s, secret: newSecret(ch.Credential), clock: clock,
 		patience:   time.Duration(o.ConnectTimeoutMS) * time.Millisecond,
 		headerTime: time.Duration(o.HeaderTimeoutMS) * time.Millisecond}
 	l.pool.open, l.pool.keep = o.Connections, o.IdleConnections
@@ -114,7 +115,9 @@ func (e *fullError) Error() string {
 // shortError says that this machine lacks what a connection takes. It is ours too.
 type shortError struct{ err error }
 
-func (e *shortError) Error() string { return "connect: this machine is short of descriptors, ports or memory: " + e.err.Error() }
+func (e *shortError) Error() string {
+	return "connect: this machine is short of descriptors, ports or memory: " + e.err.Error()
+}
 
 func (e *shortError) Unwrap() error { return e.err }
 

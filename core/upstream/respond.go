@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -30,7 +29,7 @@ type reading struct {
 	names  [3]string
 }
 
-// Body reads a whole buffered answer, at most Options.ResponseBytes. The bytes are the caller's. Of an error answer the
+// Body reads a whole buffered answer, at most Options.ResponseBytes. The bytes are the caller's. The
 // channel's credential is blotted out, should the provider repeat it.
 func (r *Response) Body() ([]byte, error) {
 	limit := r.client.opt.ResponseBytes
@@ -57,10 +56,7 @@ func (r *Response) Body() ([]byte, error) {
 	if r.err != io.EOF {
 		return nil, r.err
 	}
-	if secret := r.lane.channel.Credential; r.Status >= 400 && len(secret) >= 4 {
-		body = bytes.ReplaceAll(body, []byte(secret), []byte("[redacted]"))
-	}
-	return body, nil
+	return r.lane.secret.hide(body), nil
 }
 
 // read gives body bytes as soon as there are any; r.err is set when it returns an error.
@@ -191,7 +187,7 @@ func (r *Response) discard() {
 }
 
 // Next gives the events that are already buffered, at least one: raw bytes ending at an event's end, valid until the
-// next call. io.EOF after the last. Events inside are visited by Parser.Parse. Other errors: KindTimeout after
+// next call, in which the channel's credential is blotted out. io.EOF after the last. Events inside are visited by Parser.Parse. Other errors: KindTimeout after
 // Options.IdleTimeoutMS of silence, KindUpstream when the upstream broke off, ctx's error or context.Canceled when cut.
 func (r *Response) Next() ([]byte, error) {
 	ev := &r.events
@@ -203,11 +199,11 @@ func (r *Response) Next() ([]byte, error) {
 			ev.grew(n)
 		}
 		if raw := ev.complete(); raw != nil {
-			return raw, nil
+			return r.lane.secret.hide(raw), nil
 		}
 		if r.err == io.EOF {
 			if raw := ev.rest(r.frame.kind != byClose); raw != nil {
-				return raw, nil
+				return r.lane.secret.hide(raw), nil
 			}
 		}
 		if r.err != nil {
