@@ -55,7 +55,7 @@ var limitFields = []field{
 var keyLimitFields = []field{
 	limitFields[0], limitFields[1], limitFields[2],
 	{"monthly-quota", "monthlyQuota", money, "spend per month (0: none)"},
-	{"budget", "budgets", spans, "spend per `WINDOW:limit=AMOUNT,anchor=START,timezone=ZONE` (month, week or day), or WINDOW:none; repeatable"},
+	{"budget", "budgets", spans, "spend per `WINDOW:limit=AMOUNT,anchor=START,timezone=ZONE` (month, week or day), or WINDOW:none; also warnPercent, slowPercent, slowToPercent, hardPercent; repeatable"},
 }
 
 var objects = []object{

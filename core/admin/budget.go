@@ -47,6 +47,7 @@ func (a *API) budget(b *body, k *auth.Key, w llm.Window) {
 	} else {
 		b.text("timezone", &terms.Zone, checkZone)
 	}
+	b.bands(&next.Bands)
 	switch {
 	case terms == next.Terms:
 		next.Next, next.NextAtMS = nil, 0
@@ -57,6 +58,34 @@ func (a *API) budget(b *body, k *auth.Key, w llm.Window) {
 		next.Next, next.NextAtMS = &terms, ends.UnixMilli()
 	}
 	k.SetBudget(next)
+}
+
+// maxPercent is how far beyond its limit a band of a budget may lie.
+const maxPercent = 1000
+
+// bands reads what happens at which share of the limit; null is none.
+func (b *body) bands(to *auth.Bands) {
+	percent := func(name string, to *int, most int64) {
+		if b.null(name) {
+			*to = 0
+			return
+		}
+		n := int64(*to)
+		b.integer(name, &n, 1, most, fmt.Sprintf("a percentage from 1 to %d, or null", most))
+		*to = int(n)
+	}
+	percent("warnPercent", &to.Warn, maxPercent)
+	percent("slowPercent", &to.Slow, maxPercent)
+	percent("slowToPercent", &to.SlowTo, 99)
+	percent("hardPercent", &to.Hard, maxPercent)
+	switch hard := cmp.Or(to.Hard, 100); {
+	case to.Warn > hard:
+		b.fail("warnPercent", "%d is never reached: the key is refused at hardPercent, %d", to.Warn, hard)
+	case to.Slow >= hard:
+		b.fail("slowPercent", "%d is never reached: the key is refused at hardPercent, %d", to.Slow, hard)
+	case to.SlowTo != 0 && to.Slow == 0:
+		b.fail("slowToPercent", "it needs slowPercent, the share of the limit from which it holds")
+	}
 }
 
 // weekdays are the anchors of a week, in the order of auth.Calendar.
@@ -107,7 +136,11 @@ func (a *API) budgetView(b auth.Budget) any {
 	if b == (auth.Budget{Window: b.Window}) {
 		return nil
 	}
-	v := append(a.money("limit", b.Limit), object{{"anchor", anchorView(b.Window, b.Anchor)}, {"timezone", orNull(b.Zone)}, {"next", nil}}...)
+	v := append(a.money("limit", b.Limit), object{{"anchor", anchorView(b.Window, b.Anchor)}, {"timezone", orNull(b.Zone)},
+		{"warnPercent", orNull(b.Warn)}, {"slowPercent", orNull(b.Slow)}, {"slowToPercent", nil}, {"hardPercent", cmp.Or(b.Hard, 100)}, {"next", nil}}...)
+	if b.Slow != 0 {
+		v[len(v)-3].value = cmp.Or(b.SlowTo, auth.DefaultSlowTo)
+	}
 	if n := b.Next; n != nil {
 		v[len(v)-1].value = object{{"anchor", anchorView(b.Window, n.Anchor)}, {"timezone", orNull(n.Zone)}, {"at", moment(b.NextAtMS)}}
 	}
@@ -130,13 +163,15 @@ func (a *API) quotaView(k *auth.Key, w llm.Window) any {
 		{"resetAt", ends.In(zone).Format("2006-01-02T15:04:05Z07:00")}}...)
 }
 
-// tightened is old with the limits that k has lowered; cut is false when it has lowered none.
+// tightened is old with what k has lowered of limits and of where they refuse; cut is false when it has lowered none.
 func tightened(old, k auth.Key) (strict auth.Key, cut bool) {
 	strict = old
 	for w := range llm.Window(llm.Windows) {
-		n, o := k.Budget(w).Limit, old.Budget(w)
-		if n != 0 && (o.Limit == 0 || n < o.Limit) {
-			o.Limit, cut = n, true
+		n, o := k.Budget(w), old.Budget(w)
+		_, now := n.Bounds(1000)
+		_, was := o.Bounds(1000)
+		if now != 0 && (was == 0 || now < was) {
+			o.Limit, o.Hard, cut = n.Limit, n.Hard, true
 			strict.SetBudget(o)
 		}
 	}

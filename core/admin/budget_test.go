@@ -24,6 +24,10 @@ func TestBudgets(t *testing.T) {
 	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "daily.usedMicroCny", 70, "daily.limitCny", "2.5", "daily.period", "2026-11-05", "daily.resetAt", "2026-11-06T06:00:00+08:00",
 		"weekly.usedMicroCny", 80, "weekly.period", "2026-11-05", "weekly.resetAt", "2026-11-12T00:00:00Z", "monthly.period", "2026-11")
 	f.ok("POST", "/admin/keys/1/limits", j{"budgets": j{"month": j{"limitCny": 7}, "week": nil}}).has(t, "monthlyQuotaCny", 7, "budgets.week", nil, "budgets.day.limitCny", "2.5")
+	f.ok("PATCH", "/admin/keys/1", j{"budgets": j{"month": j{"warnPercent": 60, "slowPercent": 90, "hardPercent": 110}}}).
+		has(t, "budgets.month.warnPercent", 60, "budgets.month.slowPercent", 90, "budgets.month.slowToPercent", 50, "budgets.month.hardPercent", 110, "budgets.month.limitCny", 7)
+	f.ok("PATCH", "/admin/keys/1", j{"budgets": j{"month": j{"warnPercent": nil, "slowPercent": nil, "hardPercent": nil}}}).
+		has(t, "budgets.month.warnPercent", nil, "budgets.month.slowToPercent", nil, "budgets.month.hardPercent", 100)
 	f.ok("POST", "/admin/keys/1/limits", j{"monthlyQuotaCny": 0}).has(t, "budgets.month", nil)
 	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "weekly", nil, "monthly.limitCny", 0)
 }
@@ -36,12 +40,16 @@ func TestBudgetsRefuse(t *testing.T) {
 		words []string
 	}{
 		{j{"dya": j{}}, []string{`"budgets.dya"`, `did you mean "day"?`}},
-		{j{"day": j{"limit": 1}}, []string{`"budgets.day.limit"`, "valid are anchor, limitCny"}},
+		{j{"day": j{"limit": 1}}, []string{`"budgets.day.limit"`, "valid are anchor, hardPercent, limitCny"}},
 		{j{"day": j{"anchor": 24}}, []string{"budgets.day.anchor: expected an hour from 0 to 23, got 24"}},
 		{j{"month": j{"anchor": 29}}, []string{"budgets.month.anchor: expected a day of the month from 1 to 28, got 29"}},
 		{j{"week": j{"anchor": "mondya"}}, []string{"budgets.week.anchor", `did you mean "monday"?`}},
 		{j{"week": j{"timezone": "Mars"}}, []string{"budgets.week.timezone", "IANA"}},
 		{j{"week": 5}, []string{"budgets.week: expected a JSON object, got 5"}},
+		{j{"day": j{"slowPercent": 0}}, []string{"budgets.day.slowPercent: expected a percentage from 1 to 1000, or null, got 0"}},
+		{j{"day": j{"slowPercent": 110, "hardPercent": 110}}, []string{"budgets.day.slowPercent: 110 is never reached"}},
+		{j{"day": j{"warnPercent": 101}}, []string{"budgets.day.warnPercent: 101 is never reached"}},
+		{j{"day": j{"slowToPercent": 20}}, []string{"budgets.day.slowToPercent: it needs slowPercent"}},
 		{j{"day": j{"limitCny": -1}}, []string{"budgets.day.limitCny", "at least 0"}},
 	} {
 		f.refused(400, "PATCH", "/admin/keys/1", j{"budgets": x.body}, x.words...)

@@ -1,6 +1,9 @@
 package auth
 
 import (
+	"cmp"
+	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -13,9 +16,42 @@ type Budget struct {
 	Window llm.Window `json:"window"`
 	Limit  llm.Micro  `json:"limitMicro,omitempty"` // 0: none; of the month it is Key.MonthlyQuota
 	Terms
+	Bands
 	Floor    int32  `json:"floor,omitempty"`    // label that was in force when terms last changed: it never goes back
 	Next     *Terms `json:"next,omitempty"`     // take effect when the current period ends
 	NextAtMS int64  `json:"nextAtMs,omitempty"` // that end, fixed when the change was asked for; unix ms
+}
+
+// Bands are what happens at which share of a limit, in percent. A policy's quota multiplier moves all of them with the
+// limit.
+type Bands struct {
+	Warn   int `json:"warnPercent,omitempty"`   // an alert is sent; 0: none
+	Slow   int `json:"slowPercent,omitempty"`   // from here on the key's QPS and TPM are multiplied by SlowTo; 0: never
+	SlowTo int `json:"slowToPercent,omitempty"` // 0: DefaultSlowTo
+	Hard   int `json:"hardPercent,omitempty"`   // from here on it refuses; 0: 100
+}
+
+// DefaultSlowTo is what a slowed key's rates are multiplied by where nothing is said, in percent.
+const DefaultSlowTo = 50
+
+// Bounds are the effective amounts of the bands under a quota multiplier in 1/1000: where the key slows down (0: nowhere)
+// and where it is refused.
+func (b *Budget) Bounds(permille uint32) (slow, hard llm.Micro) {
+	part := func(percent int) llm.Micro { return scaled(scaled(b.Limit, uint32(percent)*10), permille) }
+	return part(b.Slow), part(cmp.Or(b.Hard, 100))
+}
+
+// scaled is m times a factor in 1/1000, rounded down but not to 0, saturating.
+func scaled(m llm.Micro, permille uint32) llm.Micro {
+	if m <= 0 || permille == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(m), uint64(permille))
+	if hi >= 1000 {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, 1000)
+	return llm.Micro(min(max(q, 1), math.MaxInt64))
 }
 
 // Terms say where a window's periods begin.

@@ -123,6 +123,27 @@ func TestM12TermsChangeWhenThePeriodEnds(t *testing.T) {
 	}
 }
 
+func TestBounds(t *testing.T) {
+	for _, x := range []struct {
+		limit      llm.Micro
+		bands      Bands
+		permille   uint32
+		slow, hard llm.Micro
+	}{
+		{1000, Bands{}, 1000, 0, 1000},
+		{1000, Bands{Slow: 90, Hard: 110}, 1000, 900, 1100},
+		{1000, Bands{Slow: 90, Hard: 110}, 500, 450, 550},
+		{0, Bands{Slow: 90}, 1000, 0, 0},
+		{1, Bands{Slow: 1}, 1, 1, 1},
+		{1<<63 - 1, Bands{Slow: 99, Hard: 1000}, 1 << 31, 1<<63 - 1, 1<<63 - 1},
+	} {
+		b := Budget{Limit: x.limit, Bands: x.bands}
+		if slow, hard := b.Bounds(x.permille); slow != x.slow || hard != x.hard {
+			t.Errorf("%+v: %d and %d", x, slow, hard)
+		}
+	}
+}
+
 func TestSetBudget(t *testing.T) {
 	var k Key
 	k.SetBudget(Budget{Window: llm.Month, Limit: 7})

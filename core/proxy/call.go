@@ -44,6 +44,7 @@ type call struct {
 	facts    policy.Facts
 	decision policy.Decision
 	claim    limit.Claim
+	slow     uint32 // 1/1000 of the key's rates: a budget is nearly spent; 0: all of them
 
 	request  upstream.Request
 	attempts attempts

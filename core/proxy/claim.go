@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
@@ -129,14 +129,14 @@ func (c *call) endUser() string {
 }
 
 // claimFor builds everything the request asks for, out of the caller's objects, the settings and the decision.
-func (c *call) claimFor(price llm.Price) *limit.Claim {
+func (s *Server) claimFor(c *call, price llm.Price) *limit.Claim {
 	who, d, cl := c.caller, &c.decision, &c.claim
 	cl.Caller = limit.Caller{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID}
 	cl.Facts = llm.Entry{Endpoint: c.endpoint(), Stream: c.head.Stream, Model: c.model.Name, RequestID: c.id, AtMS: c.now.UnixMilli()}
 	cl.Unlimited = d.NoLimit
 	cl.Input, cl.Output, cl.Choices, cl.SoftOutput = c.input, c.output, c.head.Choices, c.soft
 	cl.Money = moneyFor(who, d, price)
-	addQuotas(&cl.Money, who, d, c.now)
+	s.addQuotas(c, who)
 	if c.endpoint() == llm.CountTokens {
 		cl.Money.Price = llm.Price{}
 	}
@@ -164,24 +164,42 @@ func moneyFor(who *auth.Caller, d *policy.Decision, price llm.Price) limit.Money
 	return m
 }
 
-// addQuotas asks for the key's windows in their present periods. The month is counted whether or not it has a limit; a week
-// and a day are counted from when they get one.
-func addQuotas(m *limit.Money, who *auth.Caller, d *policy.Decision, now time.Time) {
+// addQuotas asks for the key's windows in their present periods, and finds out whether one of them slows the key down. The
+// month is counted whether or not it has a limit; a week and a day are counted from when they get one.
+func (s *Server) addQuotas(c *call, who *auth.Caller) {
 	n := 0
+	c.slow = 0
 	for w := range llm.Window(llm.Windows) {
 		b := who.Key.Budget(w)
 		if b.Limit == 0 && w != llm.Month {
 			continue
 		}
-		q := &m.Quotas[n]
+		q := &c.claim.Money.Quotas[n]
 		n++
 		q.Window = w
-		q.Label, q.ResetsAt = who.Period(w, now)
-		q.Limit = math.MaxInt64
-		if b.Limit != 0 {
-			q.Limit = llm.Micro(limit.Scale(int64(b.Limit), d.Quota))
+		q.Label, q.ResetsAt = who.Period(w, c.now)
+		if q.Limit = math.MaxInt64; b.Limit == 0 {
+			continue
+		}
+		var slow llm.Micro
+		if slow, q.Limit = b.Bounds(permille(c.decision.Quota)); slow == 0 {
+			continue
+		}
+		if used, held := s.p.Money.Quota(who.Key.ID, q.Label); llm.AddMicro(used, held) >= slow {
+			c.slow = stricter(c.slow, uint32(cmp.Or(b.SlowTo, auth.DefaultSlowTo))*10)
 		}
 	}
+}
+
+// permille is a multiplier of which 0 is 1000.
+func permille(n uint32) uint32 { return cmp.Or(n, 1000) }
+
+// stricter is the smaller of two multipliers of which 0 is none.
+func stricter(a, b uint32) uint32 {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
 }
 
 // addOwners adds the user and the org where they have limits of their own and nothing tests them yet: a limit that an
@@ -234,7 +252,13 @@ func (c *call) addDim(p *policy.Dimension) {
 	if d := &c.decision; kind == limit.Key {
 		more = multipliers{qps: d.QPS, tpm: d.TPM, burst: d.Burst}
 	}
-	c.claim.Dims[c.claim.N] = c.shape(id, c.snap.configured(kind, c.caller, c.model, c.tier), p, more)
+	dim := &c.claim.Dims[c.claim.N]
+	*dim = c.shape(id, c.snap.configured(kind, c.caller, c.model, c.tier), p, more)
+	if kind == limit.Key && c.slow != 0 { // the key's own budget says so: no envelope is asked
+		for _, l := range [...]*limit.Limits{&dim.Base, &dim.Effective} {
+			l.QPS, l.TPM = limit.Scale(l.QPS, c.slow), limit.Scale(l.TPM, c.slow)
+		}
+	}
 	c.claim.N++
 }
 

@@ -251,7 +251,7 @@ func (s *Server) walk(c *call) error {
 	if err := s.decide(c, price); err != nil {
 		return err
 	}
-	res, denial, err := s.p.Limiter.Reserve(context.Background(), c.claimFor(price))
+	res, denial, err := s.p.Limiter.Reserve(context.Background(), s.claimFor(c, price))
 	switch {
 	case err != nil:
 		return unavailable(err)
