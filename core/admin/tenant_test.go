@@ -167,7 +167,7 @@ func TestP06AskingForMoreThanTheEnvelope(t *testing.T) {
 		"tenant.clamped.2.asked", "free", "tenant.clamped.2.granted", nil, "tenant.clamped.3", nil)
 	f.ok("PUT", "/admin/tenants/1/rules", j{})
 	f.ok("POST", "/admin/policies/rules/shadow", j{"owner": "org:1", "params": greedy})
-	f.ask(1, 5)
+	f.compare(1, 5, "/admin/policies/rules/report?owner=org:1")
 	f.ok("GET", "/admin/policies/rules/report?owner=org:1", nil).has(t, "compared", 5, "wouldChange", 5, "clamped", 5, "examples.0.candidate.qps_permille", 2000,
 		"examples.0.candidate.clamped", true)
 	f.ok("POST", "/admin/policies/rules/activate", j{"owner": "org:1"})

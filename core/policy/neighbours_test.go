@@ -152,7 +152,8 @@ func TestP01Neighbours(t *testing.T) {
 				name, before := fmt.Sprint(way, i), x.h.Stats()
 				mustAdd(t, x.h, name, a.bytes())
 				with, without, calls := x.moved(t, name)
-				for try := 1; try < 3 && with-without > 5*time.Millisecond; try++ { // other load may have moved it
+				rounds := 3
+				for ; rounds < 24 && with-without > 5*time.Millisecond; rounds += 3 { // other load may have moved it
 					with, without, calls = x.moved(t, name)
 				}
 				s := x.h.Stats()
@@ -161,8 +162,9 @@ func TestP01Neighbours(t *testing.T) {
 				if with-without > slack*5*time.Millisecond {
 					t.Errorf("p99 moved by %v, want <= 5 ms", with-without)
 				}
-				// At most nine rounds; in a short one on a busy machine there are not the eight faults that it takes.
-				if quarantined := s.Quarantined - before.Quarantined; way == "always" && (quarantined == 0 && faults > 9*9 || faults > 9*64) || way == "sparing" && (quarantined > 0 || faults == 0) {
+				// In a short round on a busy machine there are not the eight faults that it takes.
+				many := uint64(rounds)
+				if quarantined := s.Quarantined - before.Quarantined; way == "always" && (quarantined == 0 && faults > 9*many || faults > 64*many) || way == "sparing" && (quarantined > 0 || faults == 0) {
 					t.Errorf("%d quarantines and %d faults in %d calls", quarantined, faults, calls)
 				}
 				mustPlan(t, x.h, 3, Plan{})
