@@ -28,6 +28,7 @@ type meters struct {
 	clientGone   *metrics.Counter
 	authFailures *metrics.Counter
 	panics       *metrics.Counter
+	disbelieved  *metrics.Counter
 	shadowPolicy *metrics.Counter
 	shadowLimit  *metrics.Counter
 	attempts     sync.Map // channel name -> *metrics.Counter
@@ -44,6 +45,7 @@ func newMeters(l limit.Limiter) *meters {
 		clientGone:   set.NewCounter("weir_client_gone_total"),
 		authFailures: set.NewCounter("weir_auth_failures_total"),
 		panics:       set.NewCounter("weir_panics_total"),
+		disbelieved:  set.NewCounter("weir_usage_disbelieved_total"),
 		shadowPolicy: set.NewCounter(`weir_shadow_denials_total{by="policy"}`),
 		shadowLimit:  set.NewCounter(`weir_shadow_denials_total{by="limit"}`),
 	}

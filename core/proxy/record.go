@@ -20,6 +20,7 @@ type record struct {
 	first    time.Duration // arrival to the upstream's first byte
 	gone     bool          // the client left first
 	shadowed bool          // the policy would have refused
+	doubted  bool          // the provider reported usage that cannot be
 	why      string        // of a refusal: what the client was told
 
 	settlement llm.Status

@@ -42,7 +42,7 @@ type relay struct {
 	seen     bool       // the terminal event came
 	failed   bool       // the upstream sent an error event of its own
 	ended    bool       // nothing more goes to the client
-	usage    llm.Usage  // the provider's latest report
+	usage    llm.Usage  // the provider's latest report that can be true
 	news     bool       // the hold does not know it yet
 }
 
@@ -160,7 +160,7 @@ func (r *relay) event(e *upstream.Event) {
 		return
 	}
 	r.failed = r.failed || e.Error
-	if u, ok, _ := r.parser.Usage(); ok && e.HasUsage {
+	if u, ok, _ := r.parser.Usage(); ok && e.HasUsage && r.server.believes(r.call, u) {
 		r.usage, r.news = u, true
 	}
 	switch {
@@ -225,7 +225,7 @@ func (r *relay) due() llm.Tokens {
 // complete settles, and lets the terminal event go when the settlement is acknowledged.
 func (r *relay) complete() []byte {
 	u, _, ok := r.parser.Usage()
-	if !ok {
+	if ok = ok && u == r.usage; !ok {
 		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.due()}
 	}
 	r.call.record.settled(r.res.Commit(u, ok), ok)
@@ -302,8 +302,8 @@ func (r *relay) Close() error {
 	if !r.ended {
 		c.record.gone = true // nothing of ours ended the stream
 	}
-	_, _, reported := r.parser.Usage()
-	if !reported {
+	u, _, reported := r.parser.Usage()
+	if reported = reported && u == r.usage; !reported {
 		r.res.Relayed(r.due())
 	}
 	c.record.settled(r.res.Release(), reported && r.denied == nil)

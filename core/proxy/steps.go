@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -29,6 +30,9 @@ func (s *Server) dispatch(c *call) error {
 		return err
 	}
 	switch {
+	case !h.IsHTTP11() && !bytes.HasPrefix(h.Protocol(), []byte("HTTP/1.")):
+		c.ctx.SetConnectionClose()
+		return wrongVersion("this listener speaks HTTP/1.1, not %.16q", h.Protocol())
 	case r == routeNone:
 		s.recognise(c)
 		return noRoute("no route %.128q%s", h.RequestURI(), meant(h.RequestURI()))
@@ -107,11 +111,17 @@ func (c *call) scan() error {
 		return err
 	}
 	if c.head.Stream && !c.ctx.Request.Header.IsHTTP11() {
-		e := llm.Invalid("stream", "streaming needs HTTP/1.1 (behind nginx: proxy_http_version 1.1)")
-		e.Status, e.Code = fasthttp.StatusHTTPVersionNotSupported, "http_version_not_supported"
+		e := wrongVersion("streaming needs HTTP/1.1 (behind nginx: proxy_http_version 1.1)")
+		e.Param = "stream"
 		return e
 	}
 	return nil
+}
+
+func wrongVersion(format string, args ...any) *llm.Error {
+	e := llm.Errorf(llm.KindInvalid, format, args...)
+	e.Status, e.Code = fasthttp.StatusHTTPVersionNotSupported, "http_version_not_supported"
+	return e
 }
 
 // findModel looks the model up among those the key may use; a model that is not for this key does not exist for it.
@@ -316,11 +326,14 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 	if c.endpoint() == llm.CountTokens {
 		return llm.Usage{}, true
 	}
-	u, ok, texts, bytes := upstream.BufferedUsage(c.endpoint(), body)
-	if ok {
+	u, ok, texts, odd := upstream.BufferedUsage(c.endpoint(), body)
+	if ok && s.believes(c, u) {
 		return u, true
 	}
-	u = llm.Usage{InputTokens: c.input, OutputTokens: unread(bytes)}
+	if ok {
+		texts, odd = upstream.Generated(c.endpoint(), body)
+	}
+	u = llm.Usage{InputTokens: c.input, OutputTokens: unread(odd)}
 	for _, t := range texts {
 		if t.Raw {
 			u.OutputTokens += s.p.Counter.Text(c.enc, t.In(body))

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"unicode/utf8"
@@ -241,6 +242,9 @@ func parseBase(raw string) (site, error) {
 	if port == "" {
 		port = map[bool]string{false: "80", true: "443"}[s.secure]
 		s.host = strings.TrimSuffix(s.host, ":")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return site{}, llm.Errorf(llm.KindInvalid, "%q: port %s; expected 1 to 65535", raw, port)
 	}
 	s.address = net.JoinHostPort(s.name, port)
 	ip, err := netip.ParseAddr(s.name)

@@ -37,6 +37,8 @@ func TestCatalogRefusesWhatIsWrong(t *testing.T) {
 		{"no URL", nil, with(func(c *Channel) { c.BaseURL = "" }), "is empty"},
 		{"no host", nil, with(func(c *Channel) { c.BaseURL = "http:///v1" }), "has no host"},
 		{"user in the URL", nil, with(func(c *Channel) { c.BaseURL = "https://me:pw@host" }), "has a user"},
+		{"port beyond", nil, with(func(c *Channel) { c.BaseURL = "http://host:99999/v1" }), "port 99999; expected 1 to 65535"},
+		{"port 0", nil, with(func(c *Channel) { c.BaseURL = "http://host:0" }), "port 0; expected 1 to 65535"},
 		{"query", nil, with(func(c *Channel) { c.BaseURL = "https://host/v1?x=1" }), "has a query"},
 		{"header injection by credential", nil, with(func(c *Channel) { c.Credential = "a\r\nX: y" }), "credential has a blank"},
 		{"weight", nil, with(func(c *Channel) { c.Weight = -1 }), "weight -1; expected 1 to 1000"},

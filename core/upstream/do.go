@@ -450,6 +450,8 @@ func classify(h *head) (why class, relay bool) {
 		return limited, false
 	case h.status >= 401 && h.status <= 403 || h.status == 407:
 		return refused, false
+	case h.status < 300 && (h.frame.done || h.status == 205): // says nothing: 204, or an empty body
+		return failing, false
 	case h.coded || h.status == 408 || h.status < 200 || h.status >= 300 && h.status < 400 || h.status >= 500:
 		return failing, false
 	}

@@ -124,7 +124,7 @@ func TestConnectionsThatMustNotBeKept(t *testing.T) {
 		"old peer":           "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
 		"bytes behind":       ok + "\r\nokX",
 		"an answer too many": ok + "\r\nok" + ok + "\r\nno",
-		"bytes behind 204":   "HTTP/1.1 204 X\r\n\r\nX",
+		"bytes behind none":  "HTTP/1.1 400 X\r\nContent-Length: 0\r\n\r\nX",
 	} {
 		s := newStub(t, func(x *exchange) bool { return x.send(raw) })
 		r := newRig(t, Options{}, openai("a", s.url))

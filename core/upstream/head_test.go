@@ -33,8 +33,7 @@ func TestAnswersThatAreRead(t *testing.T) {
 		{"until close", "HTTP/1.1 200 OK\r\n\r\nhello", "hello", ""},
 		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", ""},
 		{"interim answers", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", ""},
-		{"empty", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", ""},
-		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", ""},
+		{"empty refusal", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "", ""},
 		{"identity", "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Length: 5\r\n\r\nhello", "hello", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -48,6 +47,28 @@ func TestAnswersThatAreRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An answer that says nothing is none: the next channel is asked.
+func TestEmptyAnswersAreFailures(t *testing.T) {
+	for _, raw := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 205 Reset Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 304 Not Modified\r\n\r\n",
+	} {
+		mute := newStub(t, func(x *exchange) bool { return x.send(raw) })
+		first := openai("a", mute.url)
+		first.Priority = 1
+		r := newRig(t, Options{}, first, openai("b", newStub(t, fine).url))
+		if _, body, err := r.call(); err != nil || body != `{"ok":true}` {
+			t.Errorf("%q: %s, %v", raw, body, err)
+		}
+	}
+	_, resp, err := readOne(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = resp.Body()
+	asError(t, err, llm.KindUpstream)
 }
 
 // An answer that two readers could cut in two ways is a failed attempt.

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -129,21 +131,31 @@ func (c *cursor) value() []byte {
 // done reports OpenAI's word for the end of a stream, which is not JSON.
 func (c *cursor) done() bool { return c.peek() == '[' && bytes.HasPrefix(c.b[c.i:], []byte("[DONE]")) }
 
-// count takes a number of tokens: not negative, a fraction cut off, at most 1e12. Other values are 0 and not ok.
+const mostTokens = 1_000_000_000_000
+
+// count takes a number of tokens, however it is written: not negative, a fraction cut off, at most 1e12. Other values are
+// 0 and not ok.
 func (c *cursor) count() (n int64, ok bool) {
-	const most = 1_000_000_000_000
 	v := c.value()
 	for _, b := range v {
 		if b < '0' || b > '9' {
-			ok = ok && b == '.'
-			break
+			return countOf(v)
 		}
-		n, ok = min(n*10+int64(b-'0'), most), true
+		n, ok = min(n*10+int64(b-'0'), mostTokens), true
 	}
-	if !ok {
+	return n, ok
+}
+
+// countOf reads 100.0 and 1e2.
+func countOf(v []byte) (n int64, ok bool) {
+	if v[0] < '0' || v[0] > '9' || len(bytes.Trim(v, "0123456789.eE+-")) > 0 {
 		return 0, false
 	}
-	return n, true
+	f, err := strconv.ParseFloat(string(v), 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, false
+	}
+	return int64(min(f, mostTokens)), true
 }
 
 // skip passes over any value.

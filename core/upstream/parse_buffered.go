@@ -28,12 +28,12 @@ func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []
 	if found && !c.bad {
 		return t.usage(), true, nil, 0
 	}
-	texts, unread = generated(ep, body)
+	texts, unread = Generated(ep, body)
 	return llm.Usage{}, false, texts, unread
 }
 
-// generated finds the texts of a buffered answer; of a broken one, those before the break.
-func generated(ep llm.Endpoint, body []byte) (found []llm.Text, unread int) {
+// Generated finds the texts of a buffered answer, whatever usage it reports; of a broken one, those before the break.
+func Generated(ep llm.Endpoint, body []byte) (found []llm.Text, unread int) {
 	p := Parser{ep: ep, whole: true}
 	c := cursor{b: body}
 	known := c.peek() == '{'

@@ -53,6 +53,9 @@ func (r *Response) Body() ([]byte, error) {
 			break
 		}
 	}
+	if r.err == io.EOF && len(body) == 0 && r.Status < 300 {
+		r.fail(llm.Errorf(llm.KindUpstream, "the upstream answered with an empty body"), nil)
+	}
 	if r.err != io.EOF {
 		return nil, r.err
 	}

@@ -224,7 +224,6 @@ func TestStreamEndings(t *testing.T) {
 		{"until close, cut in a line", head + "\r\ndata: a\n\ndata: {\"choi", []string{"data: a\n\n"}},
 		{"by length", head + "Content-Length: 9\r\n\r\ndata: a\n\n", []string{"data: a\n\n"}},
 		{"a CR that an LF follows", chunked("data: a\r\n\r"), []string{"data: a\r\n\r\n"}},
-		{"nothing", head + "Content-Length: 0\r\n\r\n", nil},
 		{"only a mark", chunked("\xef\xbb\xbf"), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
