@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"sync/atomic"
+	"time"
 )
 
 // Bounds of the decision log.
@@ -12,6 +13,7 @@ const (
 	defaultSample = 1000
 	queuedLogged  = 1024
 	maxLogged     = 64 << 10 // bytes of a line; longer ones are dropped
+	logPatience   = 2 * time.Second
 )
 
 // decisionLog writes a sample of the decisions. A request in the sample pays for its line; every other one pays for
@@ -22,6 +24,8 @@ type decisionLog struct {
 	log         *slog.Logger
 	failing     bool // of the writing goroutine
 	queue       chan []byte
+	written     chan struct{} // closed when the writing goroutine has ended
+	patience    time.Duration // how long Close waits for it
 	lines, lost atomic.Uint64
 }
 
@@ -32,7 +36,8 @@ func newDecisionLog(o DecisionLog, log *slog.Logger) *decisionLog {
 	if o.Sample <= 0 {
 		o.Sample = defaultSample
 	}
-	return &decisionLog{every: uint64(o.Sample), sink: o.Sink, log: log, queue: make(chan []byte, queuedLogged)}
+	return &decisionLog{every: uint64(o.Sample), sink: o.Sink, log: log, queue: make(chan []byte, queuedLogged),
+		written: make(chan struct{}), patience: logPatience}
 }
 
 // sample is a module's own answer, kept before the envelope touches it.
@@ -95,8 +100,9 @@ func (l *decisionLog) add(q *question, f *Facts, g *generation, ft fault, clampe
 	}
 }
 
-// write hands the lines to the sink until life ends, and then what is queued. The host's Close waits for it.
+// write hands the lines to the sink until life ends, and then what is queued. The host's Close waits for it by finish.
 func (l *decisionLog) write(life context.Context) {
+	defer close(l.written)
 	for {
 		select {
 		case line := <-l.queue:
@@ -113,6 +119,33 @@ func (l *decisionLog) write(life context.Context) {
 			}
 		}
 	}
+}
+
+// finish waits until what is queued is written, after life has ended. A sink that blocks, such as a file on a server that
+// is gone, does not keep the gateway from ending: after patience the lines are dropped, and the log says how many.
+func (l *decisionLog) finish() {
+	if l == nil {
+		return
+	}
+	late := time.NewTimer(l.patience)
+	defer late.Stop()
+	select {
+	case <-l.written:
+		return
+	case <-late.C:
+	}
+	dropped := uint64(1) // the one being written
+	for {
+		select {
+		case <-l.queue:
+			dropped++
+			continue
+		default:
+		}
+		break
+	}
+	l.lost.Add(dropped)
+	l.log.Error("the decision log does not take its last lines; they are dropped", "dropped", dropped, "waited", l.patience)
 }
 
 // keep hands a line to the sink. Of failures in a row the first is logged, and all are counted.

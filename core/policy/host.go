@@ -120,13 +120,13 @@ func NewHost(o Options) (*Host, error) {
 	h.done.Go(h.writeLines)
 	h.done.Go(h.keeper)
 	if h.decisions != nil {
-		h.done.Go(func() { h.decisions.write(h.life) })
+		go h.decisions.write(h.life) // Close waits for it, but not for ever
 	}
 	return h, nil
 }
 
 // Close ends a child that is running and releases every instance and module; Decide gives native defaults from then
-// on.
+// on. It waits for the decision log's last lines, 2 s at most.
 func (h *Host) Close() {
 	h.end()
 	h.trial <- struct{}{}
@@ -141,6 +141,7 @@ func (h *Host) Close() {
 		h.put(l, &fork{})
 	}
 	h.done.Wait()
+	h.decisions.finish()
 	close(h.events)
 	ctx := context.Background()
 	_ = h.rt.Close(ctx) // in memory only: nothing that could fail and matter

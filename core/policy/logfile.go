@@ -13,7 +13,7 @@ const keptSuffix = ".1"
 
 // LogFile is a file that lines are appended to, and that never grows beyond a bound: before it would, it takes the
 // place of the one older file that is kept. When something else has moved it away, the next line begins a new one.
-// For one goroutine. A path that is no regular file, such as a terminal, is only appended to.
+// For one goroutine. A pipe, a device or a socket is refused: writing to it may block for as long as nobody reads.
 type LogFile struct {
 	path string
 	most int64
@@ -35,8 +35,8 @@ func OpenLogFile(path string, most int64) (*LogFile, error) {
 // CheckLogFile says what OpenLogFile and rotation would fail with, and leaves nothing behind.
 func CheckLogFile(path string) error {
 	switch info, err := os.Stat(path); {
-	case err == nil && !info.Mode().IsRegular() && !info.IsDir():
-		return nil
+	case err == nil && !info.Mode().IsRegular():
+		return irregular(path, info)
 	case err == nil:
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
@@ -65,19 +65,40 @@ func explainLog(path string, err error) error {
 	return fmt.Errorf("%s cannot be written: %w; want a file that may be appended to, in a folder where files may be created", path, at.Err)
 }
 
+// irregular says what is in the place of a file.
+func irregular(path string, info fs.FileInfo) error {
+	what := "is a device"
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		what = "is a directory"
+	case mode&fs.ModeNamedPipe != 0:
+		what = "is a named pipe"
+	case mode&fs.ModeSocket != 0:
+		what = "is a socket"
+	}
+	return fmt.Errorf("%s %s; want a regular file, or a path where one can be made", path, what)
+}
+
 func (l *LogFile) open() error {
+	if info, err := os.Stat(l.path); err == nil && !info.Mode().IsRegular() {
+		return irregular(l.path, info) // before it is opened, which a device may take for more than it is
+	}
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return explainLog(l.path, err)
 	}
 	info, err := f.Stat()
-	if err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		err = irregular(l.path, info)
+	case err == nil && info.Size() > 0:
 		last := []byte{'\n'}
 		_, err = f.ReadAt(last, info.Size()-1)
 		l.torn = last[0] != '\n' // by a dying process
 	}
 	if err != nil {
-		return errors.Join(explainLog(l.path, err), f.Close())
+		_ = f.Close() // nothing was written
+		return explainLog(l.path, err)
 	}
 	l.f, l.info, l.size = f, info, info.Size()
 	return nil
@@ -103,9 +124,6 @@ func (l *LogFile) Append(line []byte) error {
 
 // settle makes sure that the file at the path is open and has room.
 func (l *LogFile) settle(room int64) error {
-	if l.f != nil && !l.info.Mode().IsRegular() {
-		return nil
-	}
 	if l.f != nil {
 		if there, err := os.Stat(l.path); err != nil || !os.SameFile(there, l.info) {
 			l.shut()

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -94,7 +95,7 @@ func TestCheckLogFile(t *testing.T) {
 	dir := t.TempDir()
 	for path, says := range map[string]string{
 		filepath.Join(dir, "new"):            "",
-		"/dev/null":                          "",
+		"/dev/null":                          "/dev/null is a device; want a regular file",
 		filepath.Join(dir, "nowhere", "log"): "there is no folder " + filepath.Join(dir, "nowhere"),
 		dir:                                  "is a directory",
 	} {
@@ -130,5 +131,48 @@ func TestDecisionLogCountsWhatIsNotWritten(t *testing.T) {
 	l.keep([]byte("x\n"))
 	if out.count("disk full") != 2 {
 		t.Errorf("a new failure is not told")
+	}
+}
+
+// A sink that blocks for ever keeps Close for its patience and no longer; what is dropped is told and counted.
+func TestCloseGivesUpOnABlockedDecisionLog(t *testing.T) {
+	var out syncBuffer
+	blocked, release := make(chan struct{}, 3), make(chan struct{})
+	h := newHost(t, Options{Clock: llm.NewSystemClock(), Log: out.logger(), DecisionLog: DecisionLog{Sample: 1, Sink: func([]byte) error {
+		blocked <- struct{}{}
+		<-release
+		return nil
+	}}})
+	l := h.decisions
+	l.patience = 50 * time.Millisecond
+	for range 3 {
+		l.queue <- []byte("x\n")
+	}
+	<-blocked
+	ended := make(chan struct{})
+	go func() { h.Close(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("Close waits for a sink that blocks")
+	}
+	if _, lost := l.counts(); lost != 3 || out.count("dropped=3") != 1 {
+		t.Errorf("%d lost, told %d times", lost, out.count("they are dropped"))
+	}
+	close(release)
+	<-ended
+	<-l.written
+}
+
+// Close waits for a sink that is merely slow.
+func TestCloseWaitsForTheDecisionLog(t *testing.T) {
+	var out syncBuffer
+	h := newHost(t, Options{Clock: llm.NewSystemClock(), Log: out.logger(), DecisionLog: DecisionLog{Sample: 1, Sink: func([]byte) error { return nil }}})
+	for range 100 {
+		h.decisions.queue <- []byte("x\n")
+	}
+	h.Close()
+	if written, lost := h.decisions.counts(); written != 100 || lost != 0 {
+		t.Errorf("%d written, %d lost", written, lost)
 	}
 }
