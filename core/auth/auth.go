@@ -90,14 +90,13 @@ type Caller struct {
 	Zone *time.Location // of the key; UTC when it names none
 }
 
-// Zone loads a time zone by its IANA name; the empty name is UTC. "Local" is refused: it would mean another zone on
-// another machine.
+// Zone loads a time zone by its IANA name, as llm.Zone; the empty name is UTC.
 func Zone(name string) (*time.Location, error) {
-	if name == "Local" {
-		return nil, llm.Invalid("timezone", `expected an IANA zone name such as "Asia/Shanghai" or "UTC", got "Local"`)
+	if name == "" {
+		return time.UTC, nil
 	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
+	zone, ok := llm.Zone(name)
+	if !ok {
 		return nil, llm.Invalid("timezone", "expected an IANA zone name such as \"Asia/Shanghai\" or \"UTC\", got %q", name)
 	}
 	return zone, nil

@@ -2,14 +2,11 @@ package policy
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/json"
 	"maps"
 	"slices"
 	"sort"
-	"strings"
 	"time"
-	_ "time/tzdata" // zones must not depend on files of the machine
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -33,11 +30,6 @@ type zoneTable struct {
 func tablesReach() (from, to time.Time) {
 	return time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC)
 }
-
-// zoneNames, a line each, are only for telling the nearest one.
-//
-//go:embed zones.txt
-var zoneNames string
 
 // WithZones gives params with the tables of the zones that they name, made anew. An unknown zone is a *llm.Error.
 // Params that name none, or that do not fit the schema, come back as they are.
@@ -121,10 +113,10 @@ func tableFor(member string, value, there json.RawMessage, keep bool) (json.RawM
 	if keep && json.Unmarshal(there, &old) == nil && old.Name == zone {
 		return there, nil
 	}
-	loc, err := time.LoadLocation(zone)
-	if err != nil || zone == "Local" {
+	loc, ok := llm.Zone(zone)
+	if !ok {
 		return nil, llm.Invalid("params", "params: %s: no time zone %.64q%s; want \"key\", \"UTC\", an offset such as \"+08:00\", or a name such as \"Europe/Berlin\"",
-			member, zone, nearest(zone, strings.Fields(zoneNames)))
+			member, zone, nearest(zone, llm.ZoneNames()))
 	}
 	return json.Marshal(zoneTable{zone, offsetsOf(loc)})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/policies"
 )
 
@@ -34,12 +35,12 @@ func TestWithZones(t *testing.T) {
 	if got, err := withZones([]byte(zoneSchema), []byte(recorded), true); err != nil || string(got) != recorded {
 		t.Errorf("a table that was kept became %s, %v", got, err)
 	}
-	for zone, says := range map[string]string{"Europe/Berln": `no time zone "Europe/Berln" (nearest: "Europe/Berlin")`, "Local": `no time zone "Local"`, "../x": "want"} {
+	for zone, says := range map[string]string{"Europe/Berln": `no time zone "Europe/Berln" (nearest: "Europe/Berlin")`, "Local": `no time zone "Local"`, "localtime": `no time zone "localtime"`, "./Europe/Berlin": `no time zone "./Europe/Berlin"`, "../x": "want"} {
 		if _, err := WithZones([]byte(zoneSchema), []byte(`{"zone":"`+zone+`"}`)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", zone, err, says)
 		}
 	}
-	for _, name := range strings.Fields(zoneNames) {
+	for _, name := range llm.ZoneNames() {
 		if _, err := time.LoadLocation(name); err != nil {
 			t.Errorf("%s is proposed and does not exist", name)
 		}
