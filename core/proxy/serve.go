@@ -95,6 +95,8 @@ type Server struct {
 	ids   identifiers
 	meter *meters
 
+	outage outage // of the ledger
+
 	preauth *limit.Preauth // failed keys, by client address
 	tenants Tenants        // nil: there are no tenant routes
 
