@@ -54,7 +54,7 @@
 //
 //	a request
 //	  limiter holds            | reserve queued            nothing: the hold was memory
-//	  reserve queued           | reserve written           nothing: nothing was sent
+//	  reserve queued           | reserve written           nothing: it may have been sent, and the house pays
 //	  reserve written          | reserve acknowledged      open: the input is charged, though nothing may have been sent
 //	  reserve acknowledged     | first byte to client      open: the input is charged
 //	  bytes to client          | progress queued           open: input and the progress before
