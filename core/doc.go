@@ -22,6 +22,7 @@
 //	         core/upstream     models -> channels, attempts, cool-downs, dialects, SSE framing, usage extraction
 //	         core/limit        may it: windows, balance, quota. Claim -> Reservation. Memory only
 //	         core/ledger       what happened: durable entries, group commit, replay, audit
+//	         core/alert        a webhook when a share of a budget is spent
 //	floor 0  core/llm          vocabulary: Tokens, Micro, Usage, Head, Error, Entry; no I/O
 //	         sdk/abi           the policy ABI's constants
 //	side     store             Open(url) -> a ledger.Store; core never imports it

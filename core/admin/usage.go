@@ -96,13 +96,7 @@ func period(label int32) any {
 	if label == 0 {
 		return nil
 	}
-	switch llm.WindowOf(label) {
-	case llm.Week:
-		return time.Date(int(label/1000), 1, int(label%1000), 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
-	case llm.Day:
-		return fmt.Sprintf("%04d-%02d-%02d", label/10_000, label/100%100, label%100)
-	}
-	return fmt.Sprintf("%04d-%02d", label/100, label%100)
+	return llm.PeriodName(label)
 }
 
 func (a *API) usagePage(w http.ResponseWriter, records iter.Seq2[ledger.Record, error], most int) error {

@@ -1,5 +1,10 @@
 package llm
 
+import (
+	"fmt"
+	"time"
+)
+
 // Window is a calendar span over which a key's spending is limited.
 type Window uint8
 
@@ -23,4 +28,15 @@ func WindowOf(label int32) Window {
 		return Week
 	}
 	return Day
+}
+
+// PeriodName is a label for people: a month as 2026-11, a week by its first day and a day as 2026-11-30.
+func PeriodName(label int32) string {
+	switch WindowOf(label) {
+	case Week:
+		return time.Date(int(label/1000), 1, int(label%1000), 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+	case Day:
+		return fmt.Sprintf("%04d-%02d-%02d", label/10_000, label/100%100, label%100)
+	}
+	return fmt.Sprintf("%04d-%02d", label/100, label%100)
 }

@@ -1,0 +1,241 @@
+package alert
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const secret = "0123456789abcdef"
+
+// receiver is an operator's webhook: it answers as told and keeps what it took.
+type receiver struct {
+	*httptest.Server
+	mu     sync.Mutex
+	answer func(try int) int // status; nil: 204
+	tries  int
+	bodies []map[string]any
+	signed []string // the headers, with the body behind
+}
+
+func newReceiver(t *testing.T, answer func(int) int) *receiver {
+	r := &receiver{answer: answer}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		status := http.StatusNoContent
+		r.mu.Lock()
+		r.tries++
+		try := r.tries
+		r.mu.Unlock()
+		if r.answer != nil {
+			status = r.answer(try)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if status/100 == 2 {
+			var v map[string]any
+			_ = json.Unmarshal(body, &v)
+			r.bodies, r.signed = append(r.bodies, v), append(r.signed, q.Header.Get(SignatureHeader)+" "+string(body))
+		}
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+// ids are the alerts that were taken, as they came.
+func (r *receiver) ids() (ids []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.bodies {
+		ids = append(ids, fmt.Sprint(b["id"]))
+	}
+	return ids
+}
+
+// start is a sender whose pauses cost no time; they are kept.
+func start(t *testing.T, url string, at ...int) (s *Sender, pauses *[]time.Duration) {
+	t.Helper()
+	pauses = new([]time.Duration)
+	clock := llm.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
+	s = newSender(Options{URL: url, Secret: secret, At: at}, Parts{Clock: clock, Log: slog.New(slog.DiscardHandler), Currency: "cny"})
+	s.sleep = func(ctx context.Context, d time.Duration) error {
+		*pauses = append(*pauses, d)
+		return ctx.Err()
+	}
+	life, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	go s.run(life)
+	t.Cleanup(s.Close)
+	return s, pauses
+}
+
+func (s *Sender) spent(used llm.Micro, label int32, warn int) {
+	s.Spent(Spending{Org: 1, User: 2, Key: 3, Name: "k", Window: llm.WindowOf(label), Label: label, Limit: 1000, Used: used, Warn: warn, ResetsAt: time.Unix(1_800_000_000, 0).UTC()})
+}
+
+func wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// Each share is told once per period and window, in rising order, the budget's own among them.
+func TestEachShareOnce(t *testing.T) {
+	r := newReceiver(t, nil)
+	s, _ := start(t, r.URL, 100, 50, 80, 50)
+	for _, used := range []llm.Micro{499, 500, 501, 499, 650, 950, 800, 1500} {
+		s.spent(used, 202611, 90)
+	}
+	s.spent(600, 20261130, 0)
+	s.spent(100, 202612, 0)
+	s.spent(1000, 202611, 90) // a late settlement of a period that is over
+	s.spent(500, 202612, 0)
+	s.spent(990, 202612, 99)
+	want := []string{"3-202611-50", "3-202611-80", "3-202611-90", "3-202611-100", "3-20261130-50", "3-202612-50", "3-202612-80", "3-202612-99"}
+	wait(t, "not all came", func() bool { return len(r.ids()) >= len(want) })
+	if got := r.ids(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A restart repeats nothing: what was used then counts as told, for the newest period of each window.
+func TestRestartRepeatsNothing(t *testing.T) {
+	r := newReceiver(t, nil)
+	s, _ := start(t, r.URL, 50, 80, 100)
+	s.Began(3, 202611, 700)
+	s.Began(3, 202610, 990)
+	s.Began(3, 20261130, 100)
+	s.spent(700, 202611, 60)
+	s.spent(850, 202611, 60)
+	s.spent(500, 20261130, 0)
+	want := []string{"3-202611-80", "3-20261130-50"}
+	wait(t, "not all came", func() bool { return len(r.ids()) >= len(want) })
+	if got := r.ids(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestSignedAndWhole(t *testing.T) {
+	r := newReceiver(t, nil)
+	s, _ := start(t, r.URL, 50)
+	s.spent(500, 2026334, 0)
+	wait(t, "nothing came", func() bool { return len(r.ids()) == 1 })
+	want := map[string]any{"id": "3-2026334-50", "type": "budget.share", "at": "2026-11-30T12:00:00Z", "percent": 50.0, "orgId": 1.0, "userId": 2.0, "keyId": 3.0,
+		"keyName": "k", "window": "week", "period": "2026-11-30", "resetsAt": "2027-01-15T08:00:00Z", "limitMicroCny": 1000.0, "usedMicroCny": 500.0}
+	if got := fmt.Sprint(r.bodies[0]); got != fmt.Sprint(want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+	header, body, _ := strings.Cut(r.signed[0], " ")
+	if header != Sign(secret, time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), []byte(body)) || !strings.HasPrefix(header, "t=1796040000,v1=") {
+		t.Errorf("signature %q", header)
+	}
+}
+
+// The signature is the documented one, whatever computes it.
+func TestSign(t *testing.T) {
+	const want = "t=1,v1=1ba6b8171186efc613e8bcc0cbdab2748f24984d7c5a84faa2637afa0e40d224"
+	if got := Sign("key", time.Unix(1, 0), []byte("{}")); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A failing receiver is asked again after growing pauses, and no more than eight times; what it refuses is not repeated.
+func TestFailingReceiver(t *testing.T) {
+	r := newReceiver(t, func(try int) int {
+		switch {
+		case try <= 3:
+			return http.StatusServiceUnavailable
+		case try == 5:
+			return http.StatusBadRequest
+		case try > 5:
+			return http.StatusTooManyRequests
+		}
+		return http.StatusOK
+	})
+	s, pauses := start(t, r.URL, 50, 80, 100)
+	s.spent(500, 202611, 0)
+	s.spent(800, 202611, 0)
+	s.spent(1000, 202611, 0)
+	wait(t, "not given up", func() bool { return s.counts.failed.Load() == 2 })
+	if got := r.ids(); !slices.Equal(got, []string{"3-202611-50"}) || r.tries != 4+1+tries {
+		t.Errorf("%v after %d tries", got, r.tries)
+	}
+	if (*pauses)[0] != time.Second || (*pauses)[2] != 4*time.Second || len(*pauses) != 3+tries-1 || (*pauses)[len(*pauses)-1] != 64*time.Second {
+		t.Errorf("pauses %v", *pauses)
+	}
+	var b strings.Builder
+	s.WriteMetrics(&b)
+	if !strings.Contains(b.String(), `weir_alerts_total{result="delivered"} 1`) || !strings.Contains(b.String(), `weir_alerts_total{result="failed"} 2`) {
+		t.Error(b.String())
+	}
+}
+
+// A receiver that does not answer blocks nobody: what does not fit the queue is dropped and counted, and Close ends.
+func TestSlowReceiver(t *testing.T) {
+	release := make(chan struct{})
+	r := newReceiver(t, func(int) int { <-release; return http.StatusOK })
+	s, _ := start(t, r.URL, 50)
+	done := make(chan struct{})
+	go func() {
+		for key := range uint64(2 * maxQueue) {
+			s.Spent(Spending{Key: key, Label: 202611, Limit: 2, Used: 1})
+		}
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Spent waits for the receiver")
+	}
+	if n := s.counts.dropped.Load(); n < maxQueue-1 || n > maxQueue {
+		t.Errorf("%d dropped", n)
+	}
+	close(release)
+	s.Close()
+	if sum := s.counts.delivered.Load() + s.counts.failed.Load() + s.counts.dropped.Load(); sum != 2*maxQueue {
+		t.Errorf("%d of %d accounted for", sum, 2*maxQueue)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for want, o := range map[string]Options{
+		"url: expected an address": {URL: "example.com/x", Secret: secret},
+		"secret: it has 3":         {URL: "https://example.com", Secret: "abc"},
+		"at: expected percentages": {URL: "https://example.com", Secret: secret, At: []int{0}},
+		"at: 17 shares":            {URL: "https://example.com", Secret: secret, At: make([]int, 17)},
+	} {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+	if err := (Options{URL: "http://127.0.0.1:9/hook", Secret: secret, At: DefaultAt()}).Validate(); err != nil {
+		t.Error(err)
+	}
+	if New(Options{}, Parts{}) != nil {
+		t.Error("alerts without a receiver")
+	}
+	var none *Sender
+	none.Spent(Spending{})
+	none.Began(1, 2, 3)
+	none.WriteMetrics(io.Discard)
+	none.Close()
+}

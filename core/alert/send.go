@@ -1,0 +1,184 @@
+package alert
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+const (
+	postTimeout  = 10 * time.Second
+	tries        = 8
+	firstPause   = time.Second // doubled with each try: two minutes in all
+	closeTimeout = 2 * time.Second
+)
+
+// SignatureHeader carries t=<unix seconds>,v1=<hex>.
+const SignatureHeader = "Weir-Signature"
+
+// Sign is the value of SignatureHeader: HMAC-SHA256 with the secret over the seconds, a dot and the body.
+func Sign(secret string, at time.Time, body []byte) string {
+	t := strconv.FormatInt(at.Unix(), 10)
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte(t + "."))
+	h.Write(body)
+	return "t=" + t + ",v1=" + hex.EncodeToString(h.Sum(nil))
+}
+
+// run is the sender's one goroutine; Close waits for it.
+func (s *Sender) run(life context.Context) {
+	defer close(s.done)
+	for {
+		select {
+		case <-life.Done():
+			s.drain(nil)
+			return
+		case n := <-s.queue:
+			if !s.deliver(life, &n) {
+				s.drain(&n)
+				return
+			}
+		}
+	}
+}
+
+// deliver tries until the receiver has it, refuses it or has failed too often; false when life ended before.
+func (s *Sender) deliver(life context.Context, n *notice) bool {
+	pause := firstPause
+	for try := 1; ; try++ {
+		err, again := s.post(life, n)
+		switch {
+		case err == nil:
+			s.counts.delivered.Add(1)
+			return true
+		case life.Err() != nil:
+			return false
+		case !again || try == tries:
+			s.lost(n, err)
+			return true
+		}
+		s.p.Log.Warn("an alert was not taken; it is tried again", slog.Any("error", err), slog.Duration("after", pause))
+		if s.sleep(life, pause) != nil {
+			return false
+		}
+		pause *= 2
+	}
+}
+
+// drain gives everything that waits one last try, within closeTimeout.
+func (s *Sender) drain(first *notice) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	last := func(n *notice) {
+		if err, _ := s.post(ctx, n); err != nil {
+			s.lost(n, err)
+			return
+		}
+		s.counts.delivered.Add(1)
+	}
+	if first != nil {
+		last(first)
+	}
+	for {
+		select {
+		case n := <-s.queue:
+			last(&n)
+		default:
+			return
+		}
+	}
+}
+
+func (s *Sender) lost(n *notice, err error) {
+	s.counts.failed.Add(1)
+	s.p.Log.Error("an alert is lost", slog.String("id", n.id()), slog.Any("error", err))
+}
+
+// post sends once; again says that another try may succeed.
+func (s *Sender) post(ctx context.Context, n *notice) (err error, again bool) {
+	body := n.body(s.p.Currency)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.o.URL, bytes.NewReader(body))
+	if err != nil {
+		return err, false
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "weir")
+	r.Header.Set(SignatureHeader, Sign(s.o.Secret, s.p.Clock.Wall(), body))
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return err, true
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // what is read whole leaves the connection usable
+	if resp.StatusCode/100 == 2 {
+		return nil, false
+	}
+	again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout
+	return fmt.Errorf("the receiver answered %d", resp.StatusCode), again
+}
+
+// id is the same for every try of one alert, and for no other.
+func (n *notice) id() string {
+	return fmt.Sprintf("%d-%d-%d", n.Key, n.Label, n.share)
+}
+
+func (n *notice) body(currency string) []byte {
+	suffix := strings.ToUpper(currency[:1]) + currency[1:]
+	raw, err := json.Marshal(map[string]any{
+		"id": n.id(), "type": "budget.share", "at": n.at.UTC().Format(time.RFC3339), "percent": n.share,
+		"orgId": n.Org, "userId": n.User, "keyId": n.Key, "keyName": n.Name,
+		"window": n.Window.String(), "period": llm.PeriodName(n.Label), "resetsAt": n.ResetsAt.Format(time.RFC3339),
+		"limitMicro" + suffix: n.Limit, "usedMicro" + suffix: n.Used,
+	})
+	if err != nil {
+		panic("alert: " + err.Error()) // numbers and texts
+	}
+	return raw
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close gives what waits one last try of two seconds in all, and stops.
+func (s *Sender) Close() {
+	if s == nil {
+		return
+	}
+	s.stop()
+	<-s.done
+	s.client.CloseIdleConnections()
+}
+
+// WriteMetrics writes the sender's counters in Prometheus' text format.
+func (s *Sender) WriteMetrics(w io.Writer) {
+	if s == nil {
+		return
+	}
+	for _, c := range []struct {
+		result string
+		n      int64
+	}{{"delivered", s.counts.delivered.Load()}, {"failed", s.counts.failed.Load()}, {"dropped", s.counts.dropped.Load()}} {
+		_, _ = fmt.Fprintf(w, "weir_alerts_total{result=%q} %d\n", c.result, c.n)
+	}
+	_, _ = fmt.Fprintf(w, "weir_alerts_waiting %d\n", len(s.queue))
+}
