@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-gateway/weir/core/admin"
+	"github.com/weir-gateway/weir/core/alert"
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/core/ledger"
@@ -44,6 +45,7 @@ type gateway struct {
 	limiter *limit.Memory
 	proxy   *proxy.Server
 	api     *admin.API
+	alerts  *alert.Sender // nil: there is no receiver
 
 	clients, admins net.Listener
 	adminHTTP       *http.Server
@@ -77,6 +79,7 @@ func (g *gateway) build(ctx context.Context, random io.Reader) error {
 	if err := g.openParts(); err != nil {
 		return err
 	}
+	g.openAlerts(state)
 	if err := g.openServers(ctx, random); err != nil {
 		return err
 	}
@@ -131,6 +134,15 @@ func (g *gateway) openParts() error {
 	return nil
 }
 
+// openAlerts starts the webhook, if there is one. What was used before counts as told.
+func (g *gateway) openAlerts(state ledger.State) {
+	g.alerts = alert.New(g.cfg.Alerts, alert.Parts{Clock: g.clock, Log: g.log, Currency: g.cfg.Currency})
+	g.onClose(func() error { g.alerts.Close(); return nil })
+	for _, q := range state.Used {
+		g.alerts.Began(q.Key, q.Label, q.Used)
+	}
+}
+
 // tierRates are the limits of a tier by its index as they are now, for the facts of orgs' modules; 0: unlimited.
 func (g *gateway) tierRates(i int) (qps, tpm int64) {
 	tiers := g.proxy.Snapshot().Tiers
@@ -178,16 +190,25 @@ func (g *gateway) openServers(ctx context.Context, random io.Reader) error {
 		return err
 	}
 	directory := auth.NewDirectory(secret, g.clock)
-	g.proxy = proxy.New(g.cfg.Listen.Options, proxy.Parts{Clock: g.clock, Random: random, Directory: directory, Limiter: g.limiter,
-		Money: g.limiter, Ledger: g.ledger, Counter: counter, Policy: g.host, Client: g.client, Log: g.log})
+	parts := proxy.Parts{Clock: g.clock, Random: random, Directory: directory, Limiter: g.limiter,
+		Money: g.limiter, Ledger: g.ledger, Counter: counter, Policy: g.host, Client: g.client, Log: g.log}
+	if g.alerts != nil {
+		parts.Alerts = g.alerts
+	}
+	g.proxy = proxy.New(g.cfg.Listen.Options, parts)
 	g.proxy.SetSettings(g.cfg.Settings())
 	g.api = admin.New(admin.Options{Token: g.cfg.Admin.Token, Currency: g.cfg.Currency, Envelopes: g.cfg.PolicyEnvelopes(), Version: thisBuild().Version,
 		Tiers: g.cfg.TierLimits(), TierNames: g.cfg.TierNames(), Labels: adminLabels(g.cfg)},
 		admin.Parts{Clock: g.clock, Random: random, Ledger: g.ledger, Directory: directory, Limiter: g.limiter, Policy: g.host,
-			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.proxy.WriteMetrics, Apply: g.applier(ctx)})
+			Client: g.client, Live: g.proxy, Log: g.log, Shipped: policies.Shipped, Metrics: g.writeMetrics, Apply: g.applier(ctx)})
 	g.onClose(func() error { g.api.Close(); return nil })
 	g.proxy.SetTenants(g.api)
 	return nil
+}
+
+func (g *gateway) writeMetrics(w io.Writer) {
+	g.proxy.WriteMetrics(w)
+	g.alerts.WriteMetrics(w)
 }
 
 func adminLabels(cfg *config.Config) (labels []admin.Label) {

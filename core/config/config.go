@@ -9,6 +9,7 @@ package config
 
 import (
 	"github.com/goccy/go-yaml/ast"
+	"github.com/weir-gateway/weir/core/alert"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
@@ -32,6 +33,7 @@ type Config struct {
 	Channels []upstream.Channel `yaml:"channels"`
 	Policies Policies           `yaml:"policies"`
 	Tokens   tokens.Options     `yaml:"tokens"`
+	Alerts   alert.Options      `yaml:"alerts"`
 	Log      Log                `yaml:"log"`
 
 	source source

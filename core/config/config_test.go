@@ -51,7 +51,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 	got.Tokens.Encodings, want.Tokens.Encodings = nil, nil
 	for name, pair := range map[string][2]any{
 		"listen": {got.Listen, want.Listen}, "ledger": {got.Ledger, want.Ledger}, "upstream": {got.Upstream, want.Upstream},
-		"tokens": {got.Tokens, want.Tokens}, "log": {got.Log, want.Log}, "data": {got.Data, want.Data}, "currency": {got.Currency, want.Currency},
+		"tokens": {got.Tokens, want.Tokens}, "alerts": {got.Alerts, want.Alerts}, "log": {got.Log, want.Log}, "data": {got.Data, want.Data}, "currency": {got.Currency, want.Currency},
 		"dimensions": {got.Limits.Dimensions, want.Limits.Dimensions}, "admin.address": {got.Admin.Address, want.Admin.Address},
 		"profile": {got.Policies.Profile, want.Policies.Profile}, "max_multiplier": {got.Policies.Envelope.MaxMultiplier, want.Policies.Envelope.MaxMultiplier},
 		"max_burst": {got.Policies.Envelope.MaxBurst, want.Policies.Envelope.MaxBurst}, "may_deny": {got.Policies.Envelope.MayDeny, want.Policies.Envelope.MayDeny},

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/goccy/go-yaml"
+	"github.com/weir-gateway/weir/core/alert"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/core/proxy"
@@ -36,6 +37,7 @@ func Default() *Config {
 			DecisionLog:    DecisionLog{Sample: 1_000, MaxMB: 64},
 		},
 		Tokens: counting,
+		Alerts: alert.Options{At: alert.DefaultAt()},
 		Log:    Log{Level: "info", Format: "text"},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weir-gateway/weir/core/alert"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -42,6 +43,9 @@ func (r *record) settled(s limit.Settlement, reported bool) {
 func (s *Server) conclude(c *call) {
 	took := s.p.Clock.Mono() - c.start
 	s.meter.observe(c, took)
+	if s.p.Alerts != nil && c.record.cost > 0 {
+		s.alert(c)
+	}
 	if !s.p.Log.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
@@ -88,4 +92,22 @@ func (s *Server) conclude(c *call) {
 		attrs = append(attrs, slog.Bool("client_gone", true))
 	}
 	s.p.Log.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
+}
+
+// alert tells how the budgets stand that the request was charged to.
+func (s *Server) alert(c *call) {
+	who := c.caller
+	for i := range c.claim.Money.Quotas {
+		q := &c.claim.Money.Quotas[i]
+		if q.Label == 0 {
+			break
+		}
+		b := who.Key.Budget(q.Window)
+		if b.Limit == 0 {
+			continue
+		}
+		used, _ := s.p.Money.Quota(who.Key.ID, q.Label)
+		s.p.Alerts.Spent(alert.Spending{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID, Name: who.Key.Name, Window: q.Window, Label: q.Label,
+			Limit: llm.Micro(limit.Scale(int64(b.Limit), c.decision.Quota)), Used: used, Warn: b.Warn, ResetsAt: q.ResetsAt})
+	}
 }

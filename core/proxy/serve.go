@@ -12,6 +12,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-gateway/weir/core/alert"
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
@@ -71,7 +72,10 @@ type Decider interface {
 	Decide(f *policy.Facts, d *policy.Decision)
 }
 
-// Parts are what the server is built of; all are required but Log.
+// Alerts is told how budgets stand after each settlement, and must not block; alert.Sender does.
+type Alerts interface{ Spent(alert.Spending) }
+
+// Parts are what the server is built of; all are required but Log and Alerts.
 type Parts struct {
 	Clock     llm.Clock
 	Random    io.Reader
@@ -83,6 +87,7 @@ type Parts struct {
 	Policy    Decider
 	Client    *upstream.Client
 	Log       *slog.Logger
+	Alerts    Alerts
 }
 
 // Server is the client listener.
