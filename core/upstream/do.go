@@ -394,15 +394,9 @@ func (d *doing) connect(fresh bool) (c *conn, reused bool, err error) {
 // judge decides what an attempt's end means, for the channel and for the call; true: the answer is relayed.
 func (d *doing) judge(h head, err error) bool {
 	now, name := d.client.clock.Mono(), d.lane.channel.Name
-	var full *fullError
-	var short *shortError
 	switch {
-	case errors.As(err, &short):
-		d.short, d.last = true, err
-		d.lane.health.forget(d.ticket, now)
-		return false
-	case errors.As(err, &full):
-		d.roomless, d.last = true, err
+	case err != nil && d.lacks(err):
+		d.last = err
 		d.lane.health.forget(d.ticket, now)
 		return false
 	case err != nil && d.again:
@@ -431,6 +425,15 @@ func (d *doing) judge(h head, err error) bool {
 		d.noteRest(now)
 	}
 	return false
+}
+
+// lacks notes that an attempt failed for want of something here, if it did: that is not the channel's failure.
+func (d *doing) lacks(err error) bool {
+	var full *fullError
+	var short *shortError
+	d.roomless = errors.As(err, &full) || d.roomless
+	d.short = errors.As(err, &short) || d.short
+	return full != nil || short != nil
 }
 
 // noteRest notes the wait of a channel that has just failed. One that may be tried again at once is given a moment.
