@@ -70,7 +70,7 @@ var objects = []object{
 		fields: append([]field{{"user-id", "userId", integer, "the user it belongs to"}, {"name", "name", text, "name"},
 			{"tier", "tier", text, "tier"}, {"models", "models", list, "models it may use (none: all)"},
 			{"scopes", "scopes", list, "what it may do beside calling models: tenant"},
-			{"timezone", "timezone", text, "zone of its calendar month, such as Asia/Shanghai"},
+			{"timezone", "timezone", text, "zone of its month, and of budgets without one, such as Asia/Shanghai"},
 			{"expires-in-days", "expiresInDays", integer, "days until it expires"},
 			{"label", "labels", pairs, "label, `name=value`; repeatable"}}, keyLimitFields...)},
 	{name: "model", path: "/admin/models", put: true, columns: []string{"name", "channels", "inputCnyPer1M", "outputCnyPer1M", "qpsLimit", "tpmLimit"},

@@ -15,14 +15,14 @@
 //     else nothing. What exceeds the hold is charged to now, as soon as it is known.
 //  4. A reservation is settled exactly once. What it costs is decided by endings, from its progress, and by nothing else.
 //  5. Meters store usage; limits come with the request. Changing a limit neither forgets nor invents anything.
-//  6. An id has at most one living meter, and a meter is forgotten only when it is as good as fresh.
+//  6. An id has at most one living meter, and a meter is forgotten only when it is as good as fresh, or a past day or week.
 //  7. The open table is empty when nobody is being served.
 //
 // # The operation
 //
 //	Reserve(claim):
 //	    for each dimension: find or make its meter; the same meter twice becomes one ask, the stricter of both
-//	    find the meters of the balance and of the quota
+//	    find the meters of the balance and of each quota
 //	    lock all meters, in the order of their creation           -- one mutex per dimension
 //	        if one is dead (swept): unlock, look up again
 //	        read the monotonic clock, once                        -- so all meters see the same instant

@@ -62,10 +62,18 @@ func (p *purse) available() llm.Micro {
 // freshLocked tells whether forgetting the meter would change no answer.
 func (m *meter) freshLocked(now time.Duration) bool {
 	mu := &m.mu
-	if mu.open > 0 || mu.purse != (purse{}) {
+	if mu.open > 0 || mu.purse != (purse{}) && !m.pastLocked(now) {
 		return false
 	}
 	return mu.rates == nil || mu.qps.idle(now) && mu.tpm.idle(now)
+}
+
+// pastAfter is when an unused quota of a week or a day belongs to a period that is over, whatever the wall clock has done.
+const pastAfter = 62 * 24 * time.Hour
+
+// pastLocked tells whether nobody will ask for the meter's period again: the ledger remembers it. Months are few and stay.
+func (m *meter) pastLocked(now time.Duration) bool {
+	return m.id.Kind == kindQuota && llm.WindowOf(m.label) != llm.Month && now-m.mu.touched > pastAfter
 }
 
 // charge is what one reservation holds on one meter.

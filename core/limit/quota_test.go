@@ -85,6 +85,37 @@ func TestWindowsSettleTogether(t *testing.T) {
 	}
 }
 
+// A day's quota leaves memory two months after it was last asked for, and not while something is open on it.
+func TestPastDaysLeaveMemory(t *testing.T) {
+	r := newRig(t, Options{})
+	c := claim(10)
+	c.Money = Money{Price: llm.Price{Request: 100}, Billed: true, Quotas: windows(1000, 1000, 1000)}
+	res := r.admit(c)
+	left := func() (n int) {
+		r.sweep()
+		for _, q := range c.Money.Quotas {
+			if used, held := r.Quota(3, q.Label); used+held > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	r.clock.Advance(pastAfter + time.Minute)
+	res.Sent("c")
+	if n := left(); n != 3 {
+		t.Errorf("%d quotas are left of three that are open", n)
+	}
+	res.Commit(llm.Usage{}, true)
+	r.clock.Advance(pastAfter)
+	if n := left(); n != 3 {
+		t.Errorf("%d quotas are left before their time", n)
+	}
+	r.clock.Advance(time.Minute)
+	if used, _ := r.Quota(3, 202611); left() != 1 || used != 100 {
+		t.Errorf("%d quotas are left, the month has %d", left(), used)
+	}
+}
+
 // M01 with three windows: whichever is the smallest, exactly what it pays for is admitted, however many ask at once.
 func TestM01WindowsAreReservedAtomically(t *testing.T) {
 	for w := range llm.Window(llm.Windows) {
