@@ -30,7 +30,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 	for range 100 {
 		nc, err := net.Dial("tcp", addr)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v: %s", err, p.log())
 		}
 		conns = append(conns, nc)
 	}
