@@ -15,7 +15,11 @@ type Calendar struct {
 	Floor  int32          // no label is below it
 }
 
-const dayS = 86_400
+const (
+	hourS = 3600
+	dayS  = 24 * hourS
+	weekS = 7 * dayS
+)
 
 // At is the period of t, by its label, and when it ends: the first instant at which the zone's clock reaches the next
 // one. The label never goes back, even where clocks are set back over that instant.
@@ -25,55 +29,62 @@ func (c Calendar) At(t time.Time) (label int32, ends time.Time) {
 		zone = time.UTC
 	}
 	_, offset := t.In(zone).Zone()
-	first := c.first(t.Unix() + int64(offset))
-	for {
-		next := c.next(first)
-		if label = c.label(first); label >= c.Floor {
-			if ends = firstInstant(next, zone); t.Before(ends) {
+	for n := c.number(t.Unix() + int64(offset)); ; n++ {
+		if label = c.label(n); label >= c.Floor {
+			if ends = firstInstant(c.begin(n+1), zone); t.Before(ends) {
 				return label, ends
 			}
 		}
-		first = next
 	}
 }
 
-// first is where the period of a local time begins. Local times are seconds as if the zone were UTC.
-func (c Calendar) first(local int64) int64 {
+// number counts the periods up to a local time, in seconds as if the zone were UTC: days, weeks or months.
+func (c Calendar) number(local int64) int64 {
+	switch local -= c.shift(); c.Window {
+	case llm.Day:
+		return floor(local, dayS)
+	case llm.Week:
+		return floor(local, weekS)
+	}
+	y, m, _ := time.Unix(local, 0).UTC().Date()
+	return int64(y)*12 + int64(m) - 1
+}
+
+// begin is the local time at which a period begins.
+func (c Calendar) begin(n int64) int64 {
 	switch c.Window {
 	case llm.Day:
-		from := int64(c.Anchor) * 3600
-		return floorTo(local-from, dayS) + from
+		return n*dayS + c.shift()
 	case llm.Week:
-		from := int64(c.Anchor-3) * dayS // 1970 began on a Thursday
-		return floorTo(local-from, 7*dayS) + from
+		return n*weekS + c.shift()
 	}
-	y, m, _ := time.Unix(local-int64(c.Anchor)*dayS, 0).UTC().Date()
-	return time.Date(y, m, 1+c.Anchor, 0, 0, 0, 0, time.UTC).Unix()
+	return time.Date(int(n/12), time.Month(n%12+1), 1, 0, 0, 0, 0, time.UTC).Unix() + c.shift()
 }
 
-func floorTo(n, span int64) int64 { return n - ((n%span)+span)%span }
-
-func (c Calendar) next(first int64) int64 {
+// shift is how far after the plain period the anchor lies. Weeks count from 1970, which began on a Thursday.
+func (c Calendar) shift() int64 {
 	switch c.Window {
 	case llm.Day:
-		return first + dayS
+		return int64(c.Anchor) * hourS
 	case llm.Week:
-		return first + 7*dayS
+		return int64(c.Anchor-3) * dayS
 	}
-	return time.Unix(first, 0).UTC().AddDate(0, 1, 0).Unix()
+	return int64(c.Anchor) * dayS
 }
+
+func floor(n, by int64) int64 { return (n - ((n%by)+by)%by) / by }
 
 // label names a period by its first day, or by the month of it; llm.WindowOf reads it.
-func (c Calendar) label(first int64) int32 {
-	at := time.Unix(first, 0).UTC()
-	y, m, d := at.Date()
-	switch c.Window {
-	case llm.Day:
-		return int32((y*100+int(m))*100 + d)
-	case llm.Week:
-		return int32(y*1000 + at.YearDay())
+func (c Calendar) label(n int64) int32 {
+	if c.Window == llm.Month {
+		return int32(n/12*100 + n%12 + 1)
 	}
-	return int32(y*100 + int(m))
+	first := time.Unix(c.begin(n), 0).UTC()
+	if c.Window == llm.Week {
+		return int32(first.Year()*1000 + first.YearDay())
+	}
+	y, m, d := first.Date()
+	return int32((y*100+int(m))*100 + d)
 }
 
 // Month is the calendar month of t in a zone (202611) and when it ends.
