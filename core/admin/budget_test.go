@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 )
 
@@ -84,4 +85,17 @@ func TestBudgetCutIsTakenBack(t *testing.T) {
 	if c.Key.Budget(llm.Day).Limit != 2_000_000 || c.Key.Budget(llm.Week).Limit != 0 {
 		t.Errorf("%+v", c.Key.Budgets)
 	}
+}
+
+// A record and an exported entry name the periods of all windows; a restart knows what each has counted.
+func TestRecordsNameTheirPeriods(t *testing.T) {
+	f := newFixture(t)
+	f.account()
+	f.ok("PATCH", "/admin/keys/1", j{"budgets": j{"day": j{"limitCny": 2}, "week": j{"limitCny": 9}}})
+	f.spendWith(1, "gpt", func(m *limit.Money) {
+		m.Quotas = [llm.Windows]limit.Quota{{Label: 202611, Limit: 1 << 40}, {Window: llm.Week, Label: 2026306, Limit: 1 << 40}, {Window: llm.Day, Label: 20261105, Limit: 1 << 40}}
+	})
+	f.ok("GET", "/admin/usage", nil).has(t, "data.0.period", "2026-11", "data.0.periodWeek", "2026-11-02", "data.0.periodDay", "2026-11-05", "data.0.costMicroCny", 19)
+	f.restart()
+	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "daily.usedMicroCny", 19, "weekly.usedMicroCny", 19, "monthly.usedMicroCny", 19)
 }

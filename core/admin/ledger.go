@@ -140,7 +140,8 @@ func (v LedgerView) line(l *ledger.Line) object {
 		{"output" + v.suffix + "Per1M", e.Price.Output}, {"request" + v.suffix, e.Price.Request}} {
 		o = append(o, member{p.name, given(reserves, decimal(p.price))})
 	}
-	return append(o, object{{"latencyMs", given(ends, e.LatencyMS)}, {"firstByteMs", orNull(e.FirstMS)}}...)
+	return append(o, object{{"latencyMs", given(ends, e.LatencyMS)}, {"firstByteMs", orNull(e.FirstMS)},
+		{"periodWeek", period(about.WeekLabel)}, {"periodDay", period(about.DayLabel)}}...)
 }
 
 // given is a value where it is meant, else null.

@@ -88,7 +88,8 @@ func (a *API) recordView(r *ledger.Record) object {
 		{"estimated", e.Estimated}, {"billed", b.Billed}, {"period", period(b.Label)}}
 	v = append(v, a.money("held", b.Held)...)
 	v = append(v, a.money("cost", e.Cost)...)
-	return append(v, object{{"latencyMs", e.LatencyMS}, {"firstByteMs", orNull(e.FirstMS)}}...)
+	return append(v, object{{"latencyMs", e.LatencyMS}, {"firstByteMs", orNull(e.FirstMS)},
+		{"periodWeek", period(b.WeekLabel)}, {"periodDay", period(b.DayLabel)}}...)
 }
 
 // period is a quota's period for people: its month, or its first day; null when no quota was metered.
