@@ -16,6 +16,11 @@ import (
 // they are closed.
 func TestDescriptorsRunOut(t *testing.T) {
 	p := serve(t, "")
+	defer func() {
+		if t.Failed() {
+			t.Log(p.log())
+		}
+	}()
 	key := p.key()
 	open, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "fd"))
 	if err != nil {
