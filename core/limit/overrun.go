@@ -8,7 +8,7 @@ type Overrun uint8
 // The rules. Only under Cut can a TPM limit refuse a stream more room: under the others its tokens are posted as debt.
 const (
 	Cut  Overrun = iota // the stream ends where its hold does
-	Debt                // what was used is owed, and the balance may go below its floor; a user's rule unless it has another
+	Debt                // what the provider reports is owed, be it below the floor; a user's rule unless it has another
 	Clip                // no more than the hold is charged; the house pays the difference, and it is counted
 )
 

@@ -85,7 +85,6 @@ func TestM07OneLargeEvent(t *testing.T) {
 func TestDoubtIsNotCharged(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.balance = price.Hold(60, 100)
-		s.user.Overrun = "cut"
 		s.sim.Default.Text = doubtful
 	})
 	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=10000,usage=none").want(t, 200)

@@ -204,8 +204,8 @@ func (r *relay) report() {
 	}
 }
 
-// owed is the output to charge for by our own count while the stream runs: not beyond the hold, which is the cap that the
-// upstream was sent, unless the house pays for what is beyond.
+// owed is the output to charge for by our own count: not beyond the hold, which is the cap that the upstream was sent,
+// unless the house pays for what is beyond.
 func (r *relay) owed() llm.Tokens {
 	if r.rule == limit.Clip {
 		return r.total
@@ -213,20 +213,11 @@ func (r *relay) owed() llm.Tokens {
 	return min(r.total, r.granted)
 }
 
-// due is what is owed when the stream ends. Under Debt that is all that was relayed in doubt: an upstream that ignores its
-// cap has been cut by then.
-func (r *relay) due() llm.Tokens {
-	if r.rule == limit.Debt && r.denied == nil {
-		return r.total
-	}
-	return r.owed()
-}
-
 // complete settles, and lets the terminal event go when the settlement is acknowledged.
 func (r *relay) complete() []byte {
 	u, _, ok := r.parser.Usage()
 	if ok = ok && u == r.usage; !ok {
-		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.due()}
+		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.owed()}
 	}
 	r.call.record.settled(r.res.Commit(u, ok), ok)
 	if err := r.server.acknowledged(r.call, r.call.record.seq); err != nil {
@@ -252,7 +243,8 @@ func (r *relay) broke(err error) ([]byte, error) {
 
 // topUp makes room for a total beyond the hold, or tells that there is none and that the stream has to end. An upstream that
 // keeps to the cap it was sent must not be cut because we count its text differently: each delta is at least one token,
-// and as long as those are within the hold, our count may be over it by a quarter. Under Clip nothing is cut.
+// and as long as those are within the hold, our count may be over it by a quarter, which is relayed and not owed. Under
+// Clip nothing is cut.
 func (r *relay) topUp(total llm.Tokens) bool {
 	if total < r.askAt {
 		return true
@@ -270,7 +262,7 @@ func (r *relay) topUp(total llm.Tokens) bool {
 	case r.rule == limit.Clip:
 		r.askAt = total + topUpTokens
 		return true
-	case r.deltas <= r.granted && inDoubt(total, r.granted):
+	case r.deltas <= r.granted && total <= r.granted+r.granted/4:
 		return true
 	}
 	r.server.meter.denied(denial)
@@ -278,9 +270,6 @@ func (r *relay) topUp(total llm.Tokens) bool {
 	r.denied = &refused
 	return false
 }
-
-// inDoubt tells whether text that we count as n tokens may be within a cap in the provider's count.
-func inDoubt(n, granted llm.Tokens) bool { return n <= granted+granted/4 }
 
 // stop ends the stream with an error event behind what is already in out.
 func (r *relay) stop(e *llm.Error) []byte {
@@ -303,10 +292,7 @@ func (r *relay) Close() error {
 		c.record.gone = true // nothing of ours ended the stream
 	}
 	u, _, reported := r.parser.Usage()
-	if reported = reported && u == r.usage; !reported {
-		r.res.Relayed(r.due())
-	}
-	c.record.settled(r.res.Release(), reported && r.denied == nil)
+	c.record.settled(r.res.Release(), reported && u == r.usage && r.denied == nil)
 	s.end(c)
 	return nil
 }

@@ -341,9 +341,8 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 			u.OutputTokens += s.p.Counter.Escaped(c.enc, t.In(body))
 		}
 	}
-	rule, granted := c.claim.Money.Overrun, c.request.Granted
-	if rule == limit.Cut || rule == limit.Debt && !inDoubt(u.OutputTokens, granted) {
-		u.OutputTokens = min(u.OutputTokens, granted)
+	if c.claim.Money.Overrun != limit.Clip { // else the house pays for what is beyond
+		u.OutputTokens = min(u.OutputTokens, c.request.Granted)
 	}
 	return u, false
 }
