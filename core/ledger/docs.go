@@ -152,7 +152,7 @@ func (o *owner) checkCredits(credits []llm.Entry) error {
 }
 
 // full tells that a total is at its end, so that what was added last may be missing from it.
-func full(m llm.Micro) bool { return m >= math.MaxInt64 || m <= -math.MaxInt64 }
+func full(m llm.Micro) bool { return m == math.MaxInt64 || m <= -math.MaxInt64 }
 
 // foldPut takes a change into the group: first its checks, then, with nothing left to fail, its writes.
 func (o *owner) foldPut(p *put) error {

@@ -11,7 +11,7 @@ import (
 // number must not take a fortune.
 const (
 	disbelieved llm.Tokens = 10_000_000
-	farOff                 = 100
+	farOff      llm.Tokens = 100
 )
 
 // believes tells whether usage can be. The first that cannot be of a request is logged and counted.
