@@ -97,8 +97,9 @@ func startDemo(t *testing.T) *demo {
 	if said, err := exec.Command("go", "build", "-o", weir, "../cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("building weir: %v\n%s", err, said)
 	}
-	d := &demo{listen: freeAddress(t), admin: freeAddress(t)}
-	cmd := exec.Command(weir, "demo", "--listen", d.listen, "--admin", d.admin, "--upstream", freeAddress(t),
+	d, upstream := new(demo), ""
+	freeAddresses(t, &d.listen, &d.admin, &upstream)
+	cmd := exec.Command(weir, "demo", "--listen", d.listen, "--admin", d.admin, "--upstream", upstream,
 		"--data", t.TempDir(), "--key", demoKey, "--admin-token", adminToken)
 	cmd.Stdout, cmd.Stderr = &d.output, &d.output
 	if err := cmd.Start(); err != nil {
@@ -150,12 +151,15 @@ func ready(d *demo, ended chan error) error {
 	return fmt.Errorf("the demo was not ready in a minute:\n%s", d.output.String())
 }
 
-func freeAddress(t *testing.T) string {
+// freeAddresses are held until all are found, so that no two are the same.
+func freeAddresses(t *testing.T, to ...*string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for _, a := range to {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		*a = ln.Addr().String()
 	}
-	defer ln.Close()
-	return ln.Addr().String()
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,14 +65,23 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// portsLooked counts the ports that free looked at.
+var portsLooked atomic.Uint32
+
+// free is an address that nothing listens on, and none that was given before. It lies below the ports that the system
+// gives to whoever asks for any, so that no other connection takes it meanwhile.
 func free(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, ports = 20_000, 12_000
+	for range ports {
+		addr := fmt.Sprintf("127.0.0.1:%d", first+(uint32(os.Getpid())*97+portsLooked.Add(1))%ports)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			_ = ln.Close()
+			return addr
+		}
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 func (p *process) start() {

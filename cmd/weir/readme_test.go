@@ -108,6 +108,7 @@ func TestReadmeTenant(t *testing.T) {
 // TestReadmeMoney proves, exports, copies and restores the demo's ledger.
 func TestReadmeMoney(t *testing.T) {
 	promises := [][]string{
+		{"overrun", "cut", "daily", "weekly"},
 		{"entries: credits 100, posted ", "held 0 in 0 open reservations", "next: --from "},
 		{"weir.backup: ", "restored: ", "entries: credits 100, posted "},
 	}

@@ -60,22 +60,23 @@ func (w *walk) all() error {
 	return nil
 }
 
-// freeAddress is an address of this machine where nothing listens.
-func freeAddress() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return ln.Addr().String(), ln.Close()
-}
-
-func (w *walk) startGateway() error {
-	for _, a := range []*string{&w.base, &w.admin, &w.upstream} {
-		address, err := freeAddress()
+// freeAddresses fills in addresses of this machine where nothing listens. They are held until all are found, so that no
+// two are the same.
+func freeAddresses(to ...*string) error {
+	for _, a := range to {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
-		*a = address
+		defer ln.Close()
+		*a = ln.Addr().String()
+	}
+	return nil
+}
+
+func (w *walk) startGateway() error {
+	if err := freeAddresses(&w.base, &w.admin, &w.upstream); err != nil {
+		return err
 	}
 	file := filepath.Join(w.dir, "weir.yaml")
 	text := fmt.Sprintf(`
