@@ -40,7 +40,7 @@ type conns struct {
 	writeTimeout time.Duration
 	log          *slog.Logger
 	budget       atomic.Int64  // bytes that requests may still occupy, beyond strangerBytes each
-	short        atomic.Bool   // the system lets no connection be accepted
+	short        atomic.Bool   // the system lets no connection be accepted: the listener waits
 	room         chan struct{} // one token per open connection
 	waiting      atomic.Int32  // clients that are accepted and wait for room
 
@@ -70,13 +70,21 @@ type listener struct {
 // for the end of the listener.
 func (l *listener) Accept() (net.Conn, error) {
 	nc, err := l.Listener.Accept()
+	told := false
 	for wait := acceptFirst; err != nil; wait = min(2*wait, acceptMost) {
-		if !passing(err) || !l.conns.spare(err, wait, l.done) {
+		if !passing(err) {
+			return nil, err
+		}
+		if !told && !leftAtOnce(err) {
+			told = true
+			l.conns.log.Error("no connection can be accepted: the system is short of descriptors or memory", slog.Any("error", err))
+		}
+		if !l.conns.spare(err, wait, l.done) {
 			return nil, err
 		}
 		nc, err = l.Listener.Accept()
 	}
-	if l.conns.short.Load() && l.conns.short.Swap(false) {
+	if told {
 		l.conns.log.Info("connections are accepted again")
 	}
 	if !l.conns.enter(l.done) {
@@ -102,13 +110,17 @@ func passing(err error) bool {
 	return false
 }
 
+// leftAtOnce tells an accept that failed for reasons of its client.
+func leftAtOnce(err error) bool {
+	return errors.Is(err, syscall.ECONNABORTED) || errors.Is(err, syscall.EINTR) || errors.Is(err, syscall.EPROTO)
+}
+
 // spare waits for a shortage to pass, and helps: the connection that has been idle longest is closed. False when done
 // closes first.
 func (cs *conns) spare(err error, wait time.Duration, done <-chan struct{}) bool {
-	if !errors.Is(err, syscall.ECONNABORTED) && !errors.Is(err, syscall.EINTR) {
-		if !cs.short.Swap(true) {
-			cs.log.Error("no connection can be accepted: the system is short of descriptors or memory", slog.Any("error", err))
-		}
+	if !leftAtOnce(err) {
+		cs.short.Store(true)
+		defer cs.short.Store(false) // whether it has passed, the next accept finds out
 		cs.closeIdle()
 	}
 	t := time.NewTimer(wait)

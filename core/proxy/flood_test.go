@@ -91,7 +91,7 @@ func TestShortageOfDescriptorsPasses(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	s := &shortage{Listener: ln}
-	s.left.Store(4)
+	s.left.Store(7)
 	ended := make(chan error, 1)
 	go func() { ended <- r.server.Serve(s) }()
 	eventually(t, func() bool { return r.server.Ready() != nil }, "a gateway that accepts nobody is ready")

@@ -21,7 +21,8 @@
 // succeeds and has written nothing. So no file is ever synced again after its sync failed. What is in doubt is still in
 // memory, in Badger's tables of it; the next Apply or Sync closes Badger, which writes those as new files and syncs
 // them, and opens it again on new logs. Until that has succeeded every Apply and Sync fails; so long as new files cannot
-// be written either, it waits for them to be.
+// be written either, it waits for them to be. A sync that cannot begin, for want of a file descriptor, leaves nothing
+// in doubt: it fails, and the next one tries again.
 //
 // # Damage
 //
@@ -130,10 +131,10 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, fsync: o.fsync, stop: make(chan struct{})}
-	if s.fsync == nil {
-		s.fsync = (*os.File).Sync
+	if o.fsync == nil {
+		o.fsync = (*os.File).Sync
 	}
+	s := &Store{dir: dir, o: o, fsync: stabilise(o.fsync), stop: make(chan struct{})}
 	if err := s.room(nil); err != nil {
 		return nil, err
 	}

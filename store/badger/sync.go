@@ -30,11 +30,29 @@ func (s *Store) Sync() error {
 	return s.syncLocked()
 }
 
-// syncLocked makes the files stable. If it cannot, what they hold is in doubt from then on.
+// unstable is the failure of an fsync. Other failures of a sync come before one, and leave nothing in doubt.
+type unstable struct{ error }
+
+func (u unstable) Unwrap() error { return u.error }
+
+// stabilise marks the failures of an fsync.
+func stabilise(fsync func(*os.File) error) func(*os.File) error {
+	return func(f *os.File) error {
+		if err := fsync(f); err != nil {
+			return unstable{err}
+		}
+		return nil
+	}
+}
+
+// syncLocked makes the files stable. When an fsync fails, what they hold is in doubt from then on.
 func (s *Store) syncLocked() error {
 	err := s.syncFilesLocked()
-	if err != nil {
-		err = fmt.Errorf("syncing the store: %w", err)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("syncing the store: %w", err)
+	if u := (unstable{}); errors.As(err, &u) {
 		s.doubt.Store(&err)
 	}
 	return err
