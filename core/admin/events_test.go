@@ -42,6 +42,7 @@ func (f *fixture) upset(org uint64, cond func() bool) {
 	var d policy.Decision
 	for range 5000 {
 		if cond() {
+			f.must(f.api.Idle(f.t.Context())) // the line is written before what it tells is in force
 			return
 		}
 		f.host.Decide(&policy.Facts{Key: 1, Org: org, Input: 5000, Choices: 1}, &d)
