@@ -62,7 +62,27 @@ func (m *misfit) collect(e *jsonschema.ValidationError, over []*jsonschema.Valid
 		m.unknown(e)
 		return
 	}
-	m.said = append(m.said, prefixed(m.path(e.InstanceLocation), m.expected(e, over)))
+	at := e.InstanceLocation
+	if k, ok := e.ErrorKind.(*kind.PropertyNames); ok {
+		at = m.holder(k.Property, at)
+	}
+	m.said = append(m.said, prefixed(m.path(at), m.expected(e, over)))
+}
+
+// holder corrects the place of an object by a name in it: the validator reports the place of a wrong name in memory that it
+// has used again by then, so that the last step may be a sibling's.
+func (m *misfit) holder(name string, at []string) []string {
+	if _, ok := object(m.value(at))[name]; ok || len(at) == 0 {
+		return at
+	}
+	up := at[:len(at)-1]
+	parent := object(m.value(up))
+	for _, sibling := range slices.Sorted(maps.Keys(parent)) {
+		if _, ok := object(parent[sibling])[name]; ok {
+			return append(slices.Clone(up), sibling)
+		}
+	}
+	return at
 }
 
 func prefixed(path, text string) string {
