@@ -186,16 +186,17 @@ func TestShowHidesSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Alerts.Secret = "signs-the-alerts"
 	text, err := yaml.Marshal(c.Redacted())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"f00d", "sk-o", "sk-a"} {
+	for _, secret := range []string{"f00d", "sk-o", "sk-a", "signs-the-alerts"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("show prints %s", secret)
 		}
 	}
-	if c.Channels[0].Credential != "sk-o" {
+	if c.Channels[0].Credential != "sk-o" || c.Alerts.Secret != "signs-the-alerts" {
 		t.Error("redacting changed the configuration itself")
 	}
 }

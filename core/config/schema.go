@@ -12,13 +12,14 @@ const hidden = "(hidden)"
 // Redacted is a copy that may be shown: secrets are replaced.
 func (c *Config) Redacted() *Config {
 	out := *c
-	if out.Admin.Token != "" {
-		out.Admin.Token = hidden
-	}
 	out.Channels = slices.Clone(c.Channels)
+	secrets := []*string{&out.Admin.Token, &out.Alerts.Secret}
 	for i := range out.Channels {
-		if out.Channels[i].Credential != "" {
-			out.Channels[i].Credential = hidden
+		secrets = append(secrets, &out.Channels[i].Credential)
+	}
+	for _, s := range secrets {
+		if *s != "" {
+			*s = hidden
 		}
 	}
 	return &out
