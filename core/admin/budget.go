@@ -13,29 +13,31 @@ import (
 // budgets reads the budgets of a key by window: null takes one away, what is absent stays as it is. monthlyQuota is the
 // short way to say the month's limit.
 func (a *API) budgets(b *body, k *auth.Key) {
-	month := "monthlyQuota" + a.suffix
+	month, before := "monthlyQuota"+a.suffix, *k
 	b.amount(month, &k.MonthlyQuota, false)
 	b.nested("budgets", func(all *body) {
 		for w := range llm.Window(llm.Windows) {
-			name := w.String()
+			name, twice := w.String(), w == llm.Month && b.has(month)
 			if all.null(name) {
+				if twice {
+					all.fail(name, "given as %s too; give one of them", month)
+				}
 				k.SetBudget(auth.Budget{Window: w})
 				continue
 			}
 			all.nested(name, func(one *body) {
-				if w == llm.Month && b.has(month) && one.has("limit"+a.suffix) {
-					one.fail("limit"+a.suffix, "given as %s too; give one of them", month)
+				if limit := "limit" + a.suffix; twice && one.has(limit) {
+					one.fail(limit, "given as %s too; give one of them", month)
 				}
-				a.budget(one, k, w)
+				a.budget(one, k, w, before.Budget(w).Limit != 0)
 			})
 		}
 	})
 }
 
-// budget reads one. New terms of a budget that is in force begin when its present period ends, so that none is had twice.
-func (a *API) budget(b *body, k *auth.Key, w llm.Window) {
+// budget reads one. New terms of a budget that is counted already begin when its present period ends, so that none is had twice.
+func (a *API) budget(b *body, k *auth.Key, w llm.Window, counted bool) {
 	next := k.Budget(w)
-	counted := next.Limit != 0
 	terms := next.Terms
 	if next.Next != nil {
 		terms = *next.Next

@@ -56,6 +56,8 @@ func TestBudgetsRefuse(t *testing.T) {
 		f.refused(400, "PATCH", "/admin/keys/1", j{"budgets": x.body}, x.words...)
 	}
 	f.refused(400, "PATCH", "/admin/keys/1", j{"monthlyQuotaCny": 1, "budgets": j{"month": j{"limitCny": 2}}}, "given as monthlyQuotaCny too")
+	f.refused(400, "PATCH", "/admin/keys/1", j{"monthlyQuotaCny": 1, "budgets": j{"month": nil}}, "budgets.month: given as monthlyQuotaCny too")
+	f.ok("GET", "/admin/keys/1", nil).has(t, "monthlyQuotaCny", 10000)
 }
 
 // M12: new terms wait for the end of the present period and survive a restart; asking for the old ones takes them back.
@@ -72,6 +74,16 @@ func TestM12BudgetTermsChangeAtThePeriodsEnd(t *testing.T) {
 	f.restart()
 	f.ok("GET", "/admin/keys/1", nil).has(t, "budgets.day.anchor", 6, "budgets.day.next", nil)
 	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "daily.period", "2026-11-05")
+}
+
+// A budget that begins has its own terms at once, however its limit is said.
+func TestNewBudgetBeginsWithItsTerms(t *testing.T) {
+	f := newFixture(t)
+	f.account()
+	f.ok("POST", "/admin/keys", j{"userId": 1, "name": "new", "monthlyQuotaCny": 5, "budgets": j{"month": j{"anchor": 15}, "day": j{"limitCny": 1, "anchor": 6}}}).
+		has(t, "budgets.month.limitCny", 5, "budgets.month.anchor", 15, "budgets.month.next", nil, "budgets.day.anchor", 6, "budgets.day.next", nil)
+	f.ok("POST", "/admin/keys", j{"userId": 1, "name": "none yet"})
+	f.ok("PATCH", "/admin/keys/3", j{"monthlyQuotaCny": 5, "budgets": j{"month": j{"anchor": 15}}}).has(t, "budgets.month.anchor", 15, "budgets.month.next", nil)
 }
 
 // A lower limit of any window is in memory before it is durable: when the ledger cannot write it, the old one is back.
