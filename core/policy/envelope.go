@@ -9,13 +9,12 @@ import (
 )
 
 // Limit is the largest limit that the envelope lets a module set where configured is the configured one (0:
-// unlimited, so anything is stricter). It saturates.
+// unlimited, so anything is stricter). It saturates, and is never 0, which would be no limit at all.
 func (e *Envelope) Limit(configured, asked int64) int64 {
 	if configured <= 0 || asked <= 0 {
 		return asked
 	}
-	m := int64(orUnit(e.MaxMultiplier))
-	return min(asked, configured/unit*m+configured%unit*m/unit)
+	return min(asked, scale(configured, orUnit(e.MaxMultiplier)))
 }
 
 func orUnit(m uint32) uint32 {

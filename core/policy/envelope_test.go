@@ -98,9 +98,13 @@ func TestEnvelopeLimit(t *testing.T) {
 	env := Envelope{MaxMultiplier: 1500}
 	for _, c := range []struct{ configured, asked, want int64 }{
 		{10, 15, 15}, {10, 16, 15}, {10, 3, 3}, {0, 99, 99}, {10, 0, 0}, {3, 9, 4}, {1 << 40, math.MaxInt64, 3 << 39},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt64}, {1 << 62, math.MaxInt64 - 1, 3 << 61},
 	} {
 		if got := env.Limit(c.configured, c.asked); got != c.want {
 			t.Errorf("Limit(%d, %d) = %d, want %d", c.configured, c.asked, got, c.want)
 		}
+	}
+	if tight := (Envelope{MaxMultiplier: 1}); tight.Limit(10, 5) != 1 {
+		t.Errorf("a bound below one: %d, and 0 would be no limit", tight.Limit(10, 5))
 	}
 }
