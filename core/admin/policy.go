@@ -315,13 +315,22 @@ func (a *API) uploaded(name, hash, profile string) (answer, bool, error) {
 // reserved keeps the names of the modules that come with the gateway for their bytes, or activating one could run another.
 // What was stored before the name was shipped stays.
 func (a *API) reserved(name, hash string) error {
-	if a.Shipped == nil {
-		return nil
-	}
-	if wasm, shipped := a.Shipped(name); !shipped || contentHash(wasm) == hash {
+	if ours := a.shippedHash(name); ours == "" || ours == hash {
 		return nil
 	}
 	return llm.Errorf(llm.KindConflict, "the name %q is of a module that comes with the gateway, and these are other bytes; use another name, such as \"my-%s\"", name, name)
+}
+
+// shippedHash is that of the module of a name that comes with the gateway; empty: none does.
+func (a *API) shippedHash(name string) string {
+	if a.Shipped == nil {
+		return ""
+	}
+	wasm, found := a.Shipped(name)
+	if !found {
+		return ""
+	}
+	return contentHash(wasm)
 }
 
 // verify lets the host check and compile; the module waits there, inactive.
@@ -356,21 +365,26 @@ func (a *API) storeModule(c *call, name string, v version) (answer, error) {
 	p, _ := r.policy(name)
 	next, docs := grown(r, p, v, c.body)
 	ans := created(append(object{{"name", name}}, uploadedView(v)...))
-	if err := a.put(c.ctx, c, change{action: "policy.upload", target: "policy:" + name, after: ans.value, docs: docs}, ans); err != nil {
-		a.forget(c.ctx, name, v.Hash)
-		return answer{}, err
+	err := a.put(c.ctx, c, change{action: "policy.upload", target: "policy:" + name, after: ans.value, docs: docs}, ans)
+	if err == nil {
+		a.rules.Store(r.with(next))
 	}
-	a.rules.Store(r.with(next))
-	for _, old := range p.Versions {
-		if _, err := next.find(old.Hash); err != nil {
-			a.forget(c.ctx, name, old.Hash)
-		}
-	}
-	return ans, nil
+	a.sweep(c.ctx)
+	return ans, err
 }
 
-// forget lets the host drop a module that is not stored; that it never had it is as good.
-func (a *API) forget(ctx context.Context, name, hash string) { _ = a.Policy.Remove(ctx, name, hash) }
+// sweep lets the host drop the modules that are not stored: versions that made room, and what was verified for a change that
+// failed. Those that come with the binary stay. REQUIRES: the turn.
+func (a *API) sweep(ctx context.Context) {
+	r := a.rules.Load()
+	for _, m := range a.Policy.Modules() {
+		p, _ := r.policy(m.Name)
+		stored := slices.ContainsFunc(p.Versions, func(v version) bool { return v.Hash == m.Hash })
+		if !stored && a.shippedHash(m.Name) != m.Hash {
+			_ = a.Policy.Remove(ctx, m.Name, m.Hash) // that it never had it is as good
+		}
+	}
+}
 
 // grown is a policy with one more version, and the documents that say so.
 func grown(r *rules, p policyDoc, v version, wasm []byte) (policyDoc, []ledger.Doc) {

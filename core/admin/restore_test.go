@@ -187,6 +187,35 @@ func TestSeedFailsWhole(t *testing.T) {
 	}
 }
 
+// A module file that is edited again and again leaves no more modules in the host than the store keeps; one that is
+// refused leaves none.
+func TestSeedForgetsWhatItDrops(t *testing.T) {
+	f := newFixture(t)
+	one := module(t, "default")
+	s := admin.Seed{Policies: []admin.SeedPolicy{{Name: "mine", Active: true}}}
+	for n := range byte(36) {
+		s.Policies[0].Wasm = variant(one, n)
+		f.seed(s, false)
+	}
+	const kept = 32
+	if n := len(f.host.Modules()); n != kept {
+		t.Errorf("the host has %d modules, the store keeps %d", n, kept)
+	}
+	s.Policies[0].Wasm, s.Policies[0].Params = variant(one, 99), []byte(`{"no such param":1}`)
+	if err := f.api.Seed(t.Context(), s, false); err == nil {
+		t.Error("bad params were taken")
+	}
+	f.store.Before(func(int, []ledger.Write) error { return storetest.ErrInjected })
+	s.Policies[0].Params = nil
+	if err := f.api.Seed(t.Context(), s, false); err == nil {
+		t.Error("a failed write was taken")
+	}
+	f.store.Before(nil)
+	if n := len(f.host.Modules()); n != kept {
+		t.Errorf("after refusals the host has %d modules, want %d", n, kept)
+	}
+}
+
 func TestSeedOfManyObjects(t *testing.T) {
 	f := newFixture(t)
 	s := seed()

@@ -60,6 +60,7 @@ func (a *API) Seed(ctx context.Context, s Seed, overwrite bool) error {
 		return err
 	}
 	defer done()
+	defer a.sweep(context.WithoutCancel(ctx))
 	g := &seeding{a: a, overwrite: overwrite, seeded: maps.Clone(a.seeded), global: *a.global.Load(), rules: a.rules.Load()}
 	if err := g.seedGoods(s); err != nil {
 		return err
