@@ -100,7 +100,9 @@ func (g *gateway) openLedger() (ledger.State, error) {
 		return ledger.State{}, err
 	}
 	g.onClose(st.Close)
-	l, state, err := ledger.Open(st, g.cfg.LedgerOptions(), g.clock)
+	o := g.cfg.LedgerOptions()
+	o.Log = g.log
+	l, state, err := ledger.Open(st, o, g.clock)
 	if err != nil {
 		return state, fmt.Errorf("opening the ledger in %s: %w", g.cfg.Data, err)
 	}

@@ -25,7 +25,7 @@ func Default() *Config {
 		Admin:    Admin{Address: "127.0.0.1:3001"},
 		Data:     "./data",
 		Currency: "cny",
-		Ledger:   ledger.Options{Durability: ledger.Process, SettleTimeoutMS: ledger.DefaultSettleTimeoutMS, QueueEntries: ledger.DefaultQueueEntries},
+		Ledger:   ledger.Options{Durability: ledger.Process, SettleTimeoutMS: ledger.DefaultSettleTimeoutMS, StallMS: ledger.DefaultStallMS, QueueEntries: ledger.DefaultQueueEntries},
 		Upstream: upstream.Options{}.Defaults(),
 		Limits:   Limits{Dimensions: []string{"key", "model", "global"}},
 		Policies: Policies{

@@ -92,7 +92,7 @@ func TestPrune(t *testing.T) {
 	if after.Held != 0 || after.Credits != sums.Credits {
 		t.Errorf("after a crash: %+v", after)
 	}
-	r.clock.Advance(time.Hour)
+	r.clock.Jump(time.Hour)
 	r.busy(5_000, rand.New(rand.NewPCG(1, 1)))
 	r.prune(r.clock.Wall())
 	r.verify()

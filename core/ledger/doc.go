@@ -29,6 +29,16 @@
 // busy ledger writes hundreds at once. Two slices change places between the callers and the owner, so nothing is
 // allocated per entry on the request path. A waiter is woken once, by name, when its own ticket is decided.
 //
+// # A store that fails, or does not answer
+//
+// A write or a sync that fails refuses new reserves and changes at once, and those in the queue; it is tried again until
+// it succeeds, which is what takes requests in again. One that does not return gives no error, and the owner (under
+// "process": the syncer) is stuck in it. When it has taken stall_ms (2 s), new reserves and changes are refused as well,
+// until it returns. Those that were in the queue by then wait settle_timeout_ms for their acknowledgement, as any; under
+// "process" writes go on and are acknowledged while a sync hangs. Endings and progress are always taken, into memory,
+// which those of the requests in flight bound. A change that is being written has no answer before the disk has: nobody
+// knows whether it counts.
+//
 // # Restart
 //
 // An open reservation is in the last few thousand entries (its reserve and every progress), or it is saved under a key of
@@ -43,8 +53,9 @@
 //
 // Under "process" a killed process loses nothing that was acknowledged. A power cut, and a crash of the kernel, can
 // lose what was acknowledged in the last 100 ms and the time that one sync takes: the log then ends earlier, at an entry,
-// and everything before it is there. Under "power" a power cut costs no more than a kill. What was not acknowledged may
-// be there or not:
+// and everything before it is there. While a sync takes longer than stall_ms, no reserve and no change is taken; what it
+// may still cost then is the endings of requests that were open. Under "power" a power cut costs no more than a kill.
+// What was not acknowledged may be there or not:
 //
 //	reserves           of requests whose clients have seen no byte
 //	progress           since the last entry, so up to 256 tokens or 1 s of each stream: the house pays for them
@@ -135,6 +146,7 @@
 //	5 reservation       12 model (text)      19 held                      26 latency, ms
 //	6 request id        13 channel (text)    20 cost, or credit delta     27 first byte, ms
 //	28 label of the week                     29 label of the day
+//	30 service tier (text)
 //
 // A reader that meets a bit it does not know has met a newer version. To read a running ledger, take a backup of it
 // (see backup.go for its format).

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ const (
 // Defaults and fixed bounds.
 const (
 	DefaultSettleTimeoutMS = 5_000
+	DefaultStallMS         = 2_000
 	DefaultQueueEntries    = 16_384
 
 	groupEntries   = 256      // entries of one write
@@ -57,12 +59,17 @@ const (
 type Options struct {
 	Durability      Durability `yaml:"durability"`
 	SettleTimeoutMS int64      `yaml:"settle_timeout_ms"`
-	QueueEntries    int        `yaml:"queue_entries"`
+	// StallMS is how long a write or a sync may take before the ledger counts as down: new reserves and changes are
+	// refused until it returns.
+	StallMS      int64 `yaml:"stall_ms"`
+	QueueEntries int   `yaml:"queue_entries"`
 	// KeepUsageDays is how old usage records get before whoever owns the ledger prunes them, once a day; 0: for ever.
 	KeepUsageDays int `yaml:"keep_usage_days"`
 	// Currency is what the amounts are counted in. The first Open that names one fixes it for the store; another one
 	// is refused then, because the numbers would stay and their meaning would change. Empty asks nothing.
 	Currency string `yaml:"-"`
+	// Log is told when the ledger goes down and when it is back; nil is silence.
+	Log *slog.Logger `yaml:"-" json:"-"`
 }
 
 // Validate names the first field that is out of range.
@@ -72,6 +79,8 @@ func (o Options) Validate() error {
 		return llm.Invalid("ledger.durability", "ledger.durability is %q; it must be %q (survives kill -9) or %q (survives a power cut)", o.Durability, Process, Power)
 	case o.SettleTimeoutMS < 0 || o.SettleTimeoutMS > 600_000:
 		return llm.Invalid("ledger.settle_timeout_ms", "ledger.settle_timeout_ms is %d; it must be 1 to 600000, or 0 for %d", o.SettleTimeoutMS, DefaultSettleTimeoutMS)
+	case o.StallMS < 0 || o.StallMS > 600_000:
+		return llm.Invalid("ledger.stall_ms", "ledger.stall_ms is %d; it must be 1 to 600000, or 0 for %d", o.StallMS, DefaultStallMS)
 	case o.QueueEntries < 0 || o.QueueEntries > 1<<20:
 		return llm.Invalid("ledger.queue_entries", "ledger.queue_entries is %d; it must be 1 to %d, or 0 for %d", o.QueueEntries, 1<<20, DefaultQueueEntries)
 	case o.KeepUsageDays < 0 || o.KeepUsageDays > 36_500:
@@ -87,8 +96,14 @@ func (o Options) withDefaults() Options {
 	if o.SettleTimeoutMS == 0 {
 		o.SettleTimeoutMS = DefaultSettleTimeoutMS
 	}
+	if o.StallMS == 0 {
+		o.StallMS = DefaultStallMS
+	}
 	if o.QueueEntries == 0 {
 		o.QueueEntries = DefaultQueueEntries
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
 }
@@ -145,8 +160,8 @@ type Ledger struct {
 	}
 	epoch  uint64
 	ids    atomic.Uint64
-	writes health      // of Apply; the owner sets it
-	syncs  health      // of Sync; the syncer sets it
+	writes health      // of Apply; the owner's
+	syncs  health      // of Sync; the syncer's
 	dirty  atomic.Bool // applied and not yet synced
 
 	base    atomic.Uint64 // the log begins with this entry
@@ -171,6 +186,8 @@ func Open(store Store, o Options, clock llm.Clock) (*Ledger, State, error) {
 	}
 	l := &Ledger{store: store, o: o.withDefaults(), clock: clock, stop: make(chan struct{})}
 	l.opened.wall, l.opened.mono = clock.Wall(), clock.Mono()
+	l.writes.init("write", l.o, clock)
+	l.syncs.init("sync", l.o, clock)
 	l.queue.init(l.o.QueueEntries)
 	l.acks.init()
 	l.numbers.init()
@@ -220,33 +237,6 @@ func (l *Ledger) steadyMS() int64 {
 	return l.opened.wall.Add(l.clock.Mono() - l.opened.mono).UnixMilli()
 }
 
-// Healthy is nil while the store accepts writes.
-func (l *Ledger) Healthy() error {
-	if err := l.writes.get(); err != nil {
-		return err
-	}
-	return l.syncs.get()
-}
-
-// health is the newest outcome of one kind of store call.
-type health struct{ down atomic.Pointer[llm.Error] }
-
-func (h *health) get() error {
-	if e := h.down.Load(); e != nil {
-		return e
-	}
-	return nil
-}
-
-func (h *health) set(err error) {
-	if err == nil {
-		h.down.Store(nil)
-		return
-	}
-	h.down.Store(&llm.Error{Kind: llm.KindUnavailable, Code: "ledger_unavailable",
-		Message: "the ledger cannot write", Err: err})
-}
-
 // syncLoop makes acknowledged entries stable every 100 ms under durability "process".
 func (l *Ledger) syncLoop() {
 	defer l.running.Done()
@@ -259,11 +249,12 @@ func (l *Ledger) syncLoop() {
 		case <-tick.C:
 		}
 		if l.dirty.Swap(false) {
+			l.syncs.begin()
 			err := l.store.Sync()
 			if err != nil {
 				l.dirty.Store(true)
 			}
-			l.syncs.set(err)
+			l.syncs.end(err)
 		}
 	}
 }

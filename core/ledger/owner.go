@@ -99,15 +99,16 @@ func (o *owner) drain(items []item, first uint64) {
 // of everything that waits are told so at once, and the rest is tried again until it is written.
 func (o *owner) write(items []item, first uint64) int {
 	for attempt := 0; ; attempt++ {
-		n := o.plan(items)
+		o.l.writes.begin()
+		n := o.plan(items) // which may read the store
 		err := o.apply()
+		o.l.writes.end(err)
 		if err == nil {
 			o.commit()
 			o.settle(items[:n], first)
 			return n
 		}
 		o.undo()
-		o.l.writes.set(err)
 		o.shed(items, first, o.l.Healthy())
 		o.shedQueue()
 		if !o.pause(attempt) {
@@ -266,7 +267,6 @@ func (o *owner) commit() {
 	clear(o.scrub)
 	if len(g.batch) > 0 {
 		o.l.dirty.Store(true)
-		o.l.writes.set(nil)
 	}
 }
 

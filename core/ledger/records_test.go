@@ -36,7 +36,7 @@ func history(t *testing.T) *rig {
 				t.Fatal(err)
 			}
 		}
-		r.clock.Advance(100 * time.Millisecond)
+		r.clock.Jump(100 * time.Millisecond)
 	}
 	if err := r.wait(last); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 // Memory is a store in memory with a kernel and a disk: Apply reaches the kernel, Sync the disk. Failures can be
 // injected. Safe for concurrent use.
 type Memory struct {
-	mu struct {
+	syncing sync.Mutex // held through a Sync
+	mu      struct {
 		sync.Mutex
 		kernel, disk map[string]string
 		applies      int
@@ -94,8 +95,8 @@ func (m *Memory) FailSync(err error) {
 	m.BeforeSync(func(int) error { return err })
 }
 
-// BeforeSync calls f at the start of each Sync with the number of the call, from 1; an error of f fails the call. Nil
-// takes it away.
+// BeforeSync calls f at the start of each Sync with the number of the call, from 1; an error of f fails the call. f
+// may block. Nil takes it away.
 func (m *Memory) BeforeSync(f func(n int) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,18 +170,22 @@ func (m *Memory) write(b []ledger.Write) error {
 
 // Sync implements ledger.Store.
 func (m *Memory) Sync() error {
+	m.syncing.Lock()
+	defer m.syncing.Unlock()
+	m.mu.Lock()
+	m.mu.syncs++
+	n, before, kernel := m.mu.syncs, m.mu.beforeSync, maps.Clone(m.mu.kernel)
+	m.mu.Unlock()
+	var err error
+	if before != nil {
+		err = before(n)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.syncs++
-	if m.mu.beforeSync != nil {
-		if err := m.mu.beforeSync(m.mu.syncs); err != nil {
-			m.mu.doubt = true
-			return err
-		}
+	if m.mu.doubt = err != nil; err == nil {
+		m.mu.disk = kernel
 	}
-	m.mu.doubt = false
-	m.mu.disk = maps.Clone(m.mu.kernel)
-	return nil
+	return err
 }
 
 // Get implements ledger.Store.
