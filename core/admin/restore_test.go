@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -231,6 +232,38 @@ func TestSeedOfManyObjects(t *testing.T) {
 	f.seed(s, false)
 	if m, _ := f.proxy.catalog.Model([]byte(s.Models[400].Name)); m.TPMLimit != 9 {
 		t.Error("the 400th does not follow")
+	}
+}
+
+// What was written of a seed that fails in the middle serves, as it would after a restart; the next seed does the rest.
+func TestSeedThatFailsInTheMiddle(t *testing.T) {
+	f := newFixture(t)
+	s := seed()
+	for i := range 450 {
+		s.Models = append(s.Models, upstream.Model{Name: fmt.Sprint("m", i), Free: true})
+	}
+	writes := 0
+	f.store.Before(func(int, []ledger.Write) error {
+		if writes++; writes > 1 {
+			return storetest.ErrInjected
+		}
+		return nil
+	})
+	if err := f.api.Seed(t.Context(), s, false); err == nil {
+		t.Error("a failed write was taken")
+	}
+	f.store.Before(nil)
+	live := f.everything()
+	if n := len(f.proxy.catalog.Models()); n == 0 || n > 200 {
+		t.Errorf("%d models serve", n)
+	}
+	f.restart()
+	if stored := f.everything(); stored != live {
+		t.Errorf("live and stored differ:\n%.300s\n%.300s", live, stored)
+	}
+	f.seed(s, false)
+	if n := len(f.proxy.catalog.Models()); n != 453 {
+		t.Errorf("%d models", n)
 	}
 }
 

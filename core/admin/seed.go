@@ -53,7 +53,8 @@ type seeding struct {
 }
 
 // Seed creates what the store lacks, and brings up to date what the configuration made and nobody changed since. With
-// overwrite (weir config apply) the configuration wins over everything it names. An error means that nothing changed.
+// overwrite (weir config apply) the configuration wins over everything it names. An error means that nothing changed, or of a
+// large seed what was written before it.
 func (a *API) Seed(ctx context.Context, s Seed, overwrite bool) error {
 	done, err := a.take(ctx)
 	if err != nil {
@@ -226,7 +227,7 @@ func (g *seeding) finish(ctx context.Context) error {
 		if g.bound {
 			a.replan(context.WithoutCancel(ctx), policy.Operator)
 		}
-		return errors.Join(err, a.enforce(was))
+		return errors.Join(err, a.enforce(was), a.restoreGoods(), a.restoreSettings()) // a first part may be written
 	}
 	a.seeded = g.seeded
 	a.rules.Store(g.rules)
@@ -248,8 +249,8 @@ func (g *seeding) activate(ctx context.Context) error {
 	return nil
 }
 
-// write puts everything, together with what the configuration made. Only the first change of a seed of more than
-// 200 objects can be followed by a failure; what it wrote is whole in itself.
+// write puts everything, together with what the configuration made. A seed of more than 200 objects is more than one
+// change, and may fail between two; what was written is whole in itself.
 func (g *seeding) write(ctx context.Context) error {
 	action := "config.seed"
 	if g.overwrite {
