@@ -120,6 +120,16 @@ func TestM11OneEffectHundredEqualAnswers(t *testing.T) {
 	}
 }
 
+// Who sends an Idempotency-Key with a change relies on it: where it is not honoured, that is said.
+func TestIdempotencyKeyIsNeverIgnored(t *testing.T) {
+	f := newFixture(t)
+	f.account()
+	for _, path := range []string{"/admin/keys", "/admin/tenants/1/rules/rollback", "/admin/tenants/1/rules/trial", "/admin/ledger/prune", "/admin/policies?name=x"} {
+		f.send("POST", path, j{}, "Idempotency-Key", "once").isError(t, 400, "does not honour Idempotency-Key")
+	}
+	f.ok("GET", "/admin/keys/1", nil, "Idempotency-Key", "once")
+}
+
 // A change that cannot be written changes nothing: not money, not limits, not objects, not the policy.
 func TestFailedWritesChangeNothing(t *testing.T) {
 	f := newFixture(t)

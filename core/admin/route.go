@@ -220,7 +220,7 @@ func idempotencyKey(r *http.Request, rt route) (string, error) {
 	switch {
 	case len(given) == 0:
 		return "", nil
-	case !rt.change:
+	case rt.method == http.MethodGet:
 		return "", nil // reading twice does no harm
 	case !rt.once:
 		return "", llm.Invalid("Idempotency-Key", "%s %s does not honour Idempotency-Key; leave the header out", rt.method, rt.path)
