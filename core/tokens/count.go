@@ -2,7 +2,6 @@ package tokens
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"sync"
 	"unicode/utf8"
@@ -11,7 +10,7 @@ import (
 )
 
 // The budget of exact counting, meant to keep 100 kB within 2 ms whatever a call is given: the dearest texts known come to
-// 1.8 to 2.1 ms with both cores busy. A unit is 5 to 7 ns where tables are cold and 3 to 5 where they are warm; each kind
+// 1.5 to 1.7 ms with both cores busy. A unit is 5 to 7 ns where tables are cold and 3 to 5 where they are warm; each kind
 // of work is charged what it costs cold, the first use of a token most of all. Only a call's own text decides: the count
 // is the same whatever was counted before and however busy the machine is. What is left after the budget counts by its
 // bytes: of a full 100 kB that is the last tenth to two fifths of prose and code, and most of random text.
@@ -21,16 +20,15 @@ const (
 	pieceWork    = 4  // cutting off a piece and looking it up
 	pieceBytes   = 4  // one more unit for each so many of its bytes
 	wholeWork    = 36 // a piece that is a token not met lately: its tables are not in the core's own cache
-	stepWork     = 7  // one step of merging
-	lookupWork   = 2  // looking bytes up
+	longWork     = 16 // such a piece of more than 8 bytes: it is compared with the vocabulary's own bytes
+	stepWork     = 8  // one step of merging
+	lookupWork   = 3  // looking bytes up
 	pairWork     = 3  // looking a pair up
 	firstWork    = 40 // a token of a merged piece not met lately
 	rareWork     = 30 // a short piece that is no token and not remembered from this call
 	contentWork  = 4  // beginning a text
 	escapeBytes  = 2  // undoing escapes: one unit for each so many bytes that it saves
 	strayWork    = 2  // replacing what is no UTF-8: for each byte that it adds
-
-	highBits = 0x8080808080808080 // of eight bytes: none is set where all are ASCII
 
 	maxPiece    = 512     // bytes; a longer piece counts by its bytes
 	memoBits    = 10      // 1,024 slots, 24 kB
@@ -135,6 +133,9 @@ func (c *counting) text(v *vocab, b []byte) llm.Tokens {
 			total++
 			if c.met.first(id) {
 				c.left -= wholeWork
+				if n > shortKey {
+					c.left -= longWork
+				}
 			}
 		}
 		i = end
@@ -188,20 +189,13 @@ func (c *counting) meet(tokens []uint32) {
 
 // bound is an upper bound of the tokens of b, without counting. A token has at least one byte. Of a character of
 // three or four bytes at least one byte begins no token where its first two bytes are a token: were each of the first
-// three bytes the beginning of one, the first two would stand alone side by side, and would have merged.
+// three bytes the beginning of one, the first two would stand alone side by side, and would have merged. Every byte is
+// looked up, without a branch: in text of many kinds, guessing wrong costs more.
 func (v *vocab) bound(b []byte) int {
 	n := len(b)
 	for i := 0; i+2 < len(b); i++ {
-		if i+10 <= len(b) && binary.LittleEndian.Uint64(b[i:])&highBits == 0 {
-			i += 7
-			continue
-		}
-		if c := b[i]; c >= 0xe0 {
-			if v.two[uint16(c)|uint16(b[i+1])<<8] != none {
-				n--
-			}
-			i += 2
-		}
+		pair := uint(b[i])<<8 | uint(b[i+1])
+		n -= int(v.joined[pair/64] >> (pair % 64) & 1)
 	}
 	return n
 }
@@ -232,7 +226,7 @@ func (c *counting) any(v *vocab, b []byte) llm.Tokens {
 
 // valid is any for text that may stand in the buffer, after which it puts its own.
 func (c *counting) valid(v *vocab, b []byte) llm.Tokens {
-	if !utf8.Valid(b) {
+	if !isUTF8(b) {
 		start := len(c.buf)
 		c.buf = appendValid(c.buf, b)
 		c.left -= (len(c.buf) - start - len(b)) * strayWork

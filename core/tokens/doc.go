@@ -29,8 +29,8 @@
 // is the only one whose neighbours are all valid; a token is always made by the same last merge, for inside its bytes
 // merging runs as it would alone; and every token of these vocabularies is made by one (loading checks it).
 //
-// The tables are laid out for misses, which are nine of ten lookups: 14 bits of the hash beside each id, one bit per
-// pair that merges, one byte per three-byte beginning with the lengths that exist, two for each further 8 bytes, so that a
+// The tables are laid out for misses, which are nine of ten lookups: two bytes on each side of a border say of most that
+// nothing is merged across, 14 bits of the hash beside each id, one bit per pair that merges, one byte per three-byte beginning with the lengths that exist, two for each further 8 bytes, so that a
 // beginning that tokens of up to 128 bytes share costs no lookup for each of their lengths. They fit a core's own cache;
 // the tables that confirm a hit need not, and the budget charges for that: a token not met lately is the dearest of all.
 //

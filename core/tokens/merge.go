@@ -23,6 +23,7 @@ func (v *vocab) findHalves() error {
 		}
 		v.made[id].left, v.made[id].right = left, right
 		v.addMerge(left, right, id)
+		v.borders.add(t, v.size(left))
 	}
 	return nil
 }
@@ -40,6 +41,54 @@ func (v *vocab) halvesOf(t []byte, id uint32) (left, right uint32, ok bool) {
 		}
 	}
 	return 0, 0, false
+}
+
+// borders tells of a place between two tokens, by two bytes on each side, whether a merge can be across it. Each token
+// is made by one merge, so its bytes beside that one place are all that can stand beside a border that goes; a side of a
+// single byte says nothing of the byte behind it. These are bits of hashes: a yes may be wrong, a no is not, and
+// saves asking in most scripts but Latin.
+type borders struct {
+	twoTwo [1 << 14]uint64 // by two bytes before and two after
+	oneTwo [1 << 11]uint64
+	twoOne [1 << 11]uint64
+	oneOne [1 << 10]uint64
+}
+
+// beside packs the bytes beside the place at in t, 0 for what is not there, as before<<8 | after and each with one more.
+func beside(t []byte, at int) (oneOne, oneTwo, twoOne, twoTwo uint64) {
+	var before, after uint64
+	if at > 1 {
+		before = uint64(t[at-2])
+	}
+	if at+1 < len(t) {
+		after = uint64(t[at+1])
+	}
+	oneOne = uint64(t[at-1])<<8 | uint64(t[at])
+	return oneOne, (oneOne<<8 | after) * mix1 >> (64 - 17), (oneOne<<8 | before) * mix1 >> (64 - 17),
+		(oneOne<<16 | before<<8 | after) * mix1 >> (64 - 20)
+}
+
+// add enters the token t, merged at the place at.
+func (s *borders) add(t []byte, at int) {
+	oneOne, oneTwo, twoOne, twoTwo := beside(t, at)
+	switch before, after := at, len(t)-at; {
+	case before == 1 && after == 1:
+		s.oneOne[oneOne/64] |= 1 << (oneOne % 64)
+	case before == 1:
+		s.oneTwo[oneTwo/64] |= 1 << (oneTwo % 64)
+	case after == 1:
+		s.twoOne[twoOne/64] |= 1 << (twoOne % 64)
+	default:
+		s.twoTwo[twoTwo/64] |= 1 << (twoTwo % 64)
+	}
+}
+
+// hold reports that no merge can be across the place at in t, so that tokens that end and begin there are valid side
+// by side.
+func (s *borders) hold(t []byte, at int) bool {
+	oneOne, oneTwo, twoOne, twoTwo := beside(t, at)
+	return (s.oneOne[oneOne/64]>>(oneOne%64)|s.oneTwo[oneTwo/64]>>(oneTwo%64)|
+		s.twoOne[twoOne/64]>>(twoOne%64)|s.twoTwo[twoTwo/64]>>(twoTwo%64))&1 == 0
 }
 
 func mergeHash(left, right uint32) uint64 { return (uint64(left)<<18 | uint64(right)) * mix1 }
@@ -207,7 +256,7 @@ func (s *stack) count(v *vocab, piece []byte, allowed int) (tokens []uint32, wor
 		work += stepWork + lookups*lookupWork
 		end := pos + n
 		ok := s.dead[end/64]&(1<<(end%64)) == 0
-		if ok && depth > 0 {
+		if ok && depth > 0 && !v.borders.hold(piece, pos) {
 			ok, lookups = v.validPair(s.tokens[depth-1], id)
 			work += lookups * pairWork
 		}

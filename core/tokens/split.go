@@ -66,7 +66,10 @@ func (t *classTable) at(b []byte, i int) (class uint8, n int) {
 }
 
 func (t *classTable) wide(b []byte, i int) (class uint8, n int) {
-	if c := b[i]; c >= 0xe0 && c < 0xf0 && i+2 < len(b) {
+	switch c := b[i]; {
+	case c < 0xe0 && i+1 < len(b):
+		return t[uint(c&0x1f)<<6|uint(b[i+1]&0x3f)], 2
+	case c < 0xf0 && i+2 < len(b):
 		return t[uint(c&0x0f)<<12|uint(b[i+1]&0x3f)<<6|uint(b[i+2]&0x3f)], 3
 	}
 	r, n := utf8.DecodeRune(b[i:])

@@ -53,9 +53,11 @@ type vocab struct {
 	merges     []uint32
 	mergeShift uint
 	mergeBits  []uint64 // one bit per hash of a pair that merges: answers nine of ten misses
+	borders    borders  // answers for most pairs whether they may be neighbours
 
 	one        [1 << 8]uint32  // the token of each byte
 	two        [1 << 16]uint32 // the token of two bytes, or none
+	joined     [1 << 10]uint64 // bit first<<8 | second: two bytes that are a token and begin a character of three or four
 	beginnings [1 << 17]uint8  // by hash of 3 bytes: bit n-1 for a token of n = 3..8 bytes that begins so; goesOn
 	longLens   [1 << 17]uint16 // by hash of n blocks: bit i for a token of 8n+1+i bytes that begins so; longer
 }
@@ -169,6 +171,10 @@ func (v *vocab) addShort(t []byte, id uint32) {
 		v.one[t[0]] = id
 	case 2:
 		v.two[key] = id
+		if first, second := uint(t[0]), uint(t[1]); first >= 0xe0 {
+			pair := first<<8 | second
+			v.joined[pair/64] |= 1 << (pair % 64)
+		}
 	default:
 		v.beginnings[hash3(key)] |= 1 << (len(t) - 1)
 	}
