@@ -12,6 +12,7 @@ import (
 type question struct {
 	h      *Host
 	env    *bounds   // of the request
+	key    keyLimits // of the request
 	tenant *bounds   // what an org may loosen
 	op     *Decision // what the operator's module decided before; nil: its own lane is asked
 	smp    *sample   // for the decision log; mostly nil
@@ -22,7 +23,7 @@ type question struct {
 // belong to the caller.
 func (h *Host) Decide(f *Facts, d *Decision) {
 	e := h.env.Load()
-	q := question{h: h, env: e.of(f.Tier), smp: h.decisions.sample(f)}
+	q := question{h: h, env: e.of(f.Tier), key: limitsOf(f), smp: h.decisions.sample(f)}
 	q.ask(f, &h.operator, d)
 	if h.orgs.n.Load() > 0 && d.Verdict != Deny {
 		if l := h.orgs.get(Owner(f.Org)); l != nil {
@@ -39,7 +40,7 @@ func (h *Host) chain(l *lane, op *question, e *envelopes, f *Facts, d *Decision)
 	}
 	told := *f
 	h.effective(&told, d)
-	q := question{h: h, env: op.env, tenant: e.tenantOf(f.Tier), op: d, smp: op.smp.again()}
+	q := question{h: h, env: op.env, key: op.key, tenant: e.tenantOf(f.Tier), op: d, smp: op.smp.again()}
 	var t Decision
 	q.ask(&told, l, &t)
 	if t.Module == "" {
@@ -48,7 +49,7 @@ func (h *Host) chain(l *lane, op *question, e *envelopes, f *Facts, d *Decision)
 	if t.Fault == "" && q.by != nil {
 		q.by.fired.count(t.Reason, t.Message)
 	}
-	if q.join(&told, d, &t) == faultDims {
+	if q.join(d, &t) == faultDims {
 		h.faults[faultDims].Add(1)
 	}
 	if d.Tenant.Clamped {
@@ -180,8 +181,8 @@ func (q *question) compare(f *Facts, k *fork, active, candidate *Decision) {
 	a, c := active, candidate
 	if q.op != nil {
 		x, y := *q.op, *q.op
-		q.join(f, &x, active)
-		q.join(f, &y, candidate)
+		q.join(&x, active)
+		q.join(&y, candidate)
 		y.Clamped, y.Reason, y.Message = y.Tenant.Clamped, candidate.Reason, candidate.Message
 		x.Reason, x.Message = active.Reason, active.Message
 		a, c = &x, &y
@@ -192,22 +193,66 @@ func (q *question) compare(f *Facts, k *fork, active, candidate *Decision) {
 	}
 }
 
+// keyLimits are what is configured for a request's key; 0: unlimited.
+type keyLimits struct {
+	tier     uint32
+	qps, tpm int64
+}
+
+func limitsOf(f *Facts) keyLimits { return keyLimits{f.Tier, f.QPSLimit, f.TPMLimit} }
+
+// inTier is a key's limits in the tier that a decision names (negative: none): its own stay, those of its tier change.
+func (h *Host) inTier(k keyLimits, tier int) (qps, tpm int64) {
+	qps, tpm = k.qps, k.tpm
+	if tier < 0 || uint32(tier) == k.tier || h.o.TierLimits == nil {
+		return qps, tpm
+	}
+	var oldQPS, oldTPM int64
+	if int64(k.tier) < int64(len(h.o.Tiers)) {
+		oldQPS, oldTPM = h.o.TierLimits(int(k.tier))
+	}
+	newQPS, newTPM := h.o.TierLimits(tier)
+	if qps == oldQPS {
+		qps = newQPS
+	}
+	if tpm == oldTPM {
+		tpm = newTPM
+	}
+	return qps, tpm
+}
+
+// entryLimits are a key's limits before x, an entry of d's for the key, changes them: in x's tier, else in d's.
+func (h *Host) entryLimits(k keyLimits, d *Decision, x *Dimension) (qps, tpm int64) {
+	qps, tpm = h.inTier(k, d.Tier)
+	if x.Tier >= 0 && h.o.TierLimits != nil {
+		ofQPS, ofTPM := h.o.TierLimits(x.Tier)
+		qps, tpm = orLimit(ofQPS, qps), orLimit(ofTPM, tpm)
+	}
+	return qps, tpm
+}
+
 // effective makes f what is left after the operator's decision: what an org's module is told.
 func (h *Host) effective(f *Facts, d *Decision) {
-	qps, tpm := f.QPSLimit, f.TPMLimit
+	k := limitsOf(f)
+	qps, tpm := h.inTier(k, d.Tier)
 	if d.Tier >= 0 && uint32(d.Tier) != f.Tier {
-		if h.o.TierLimits != nil {
-			qps, tpm = h.inTier(f, d.Tier)
-		}
 		f.Tier = uint32(d.Tier)
 		if d.Tier < len(h.o.Tiers) {
 			f.Attr[AttrTier] = h.o.Tiers[d.Tier]
 		}
 	}
+	first := true
 	for i := range d.Dims[:d.N] {
-		if x := &d.Dims[i]; x.Kind == abi.KindKey {
-			qps, tpm = scale(orLimit(x.QPS, qps), x.Multiplier), scale(orLimit(x.TPM, tpm), x.Multiplier)
-			break
+		x := &d.Dims[i]
+		if x.Kind != abi.KindKey {
+			continue
+		}
+		ofQPS, ofTPM := h.entryLimits(k, d, x)
+		ofQPS, ofTPM = scale(orLimit(x.QPS, ofQPS), x.Multiplier), scale(orLimit(x.TPM, ofTPM), x.Multiplier)
+		if first {
+			qps, tpm, first = ofQPS, ofTPM, false
+		} else {
+			qps, tpm = tighter(qps, ofQPS), tighter(tpm, ofTPM)
 		}
 	}
 	f.QPSLimit, f.TPMLimit = scale(qps, d.QPS), scale(tpm, d.TPM)
@@ -218,23 +263,6 @@ func (h *Host) effective(f *Facts, d *Decision) {
 	if d.OutputCap > 0 { // of each choice; OutputMax is of all
 		f.OutputMax = llm.Tokens(min(uint64(f.OutputMax), uint64(d.OutputCap)*uint64(max(f.Choices, 1))))
 	}
-}
-
-// inTier is a key's limits in another tier: its own stay, those of its tier change.
-func (h *Host) inTier(f *Facts, tier int) (qps, tpm int64) {
-	var oldQPS, oldTPM int64
-	if int64(f.Tier) < int64(len(h.o.Tiers)) {
-		oldQPS, oldTPM = h.o.TierLimits(int(f.Tier))
-	}
-	newQPS, newTPM := h.o.TierLimits(tier)
-	qps, tpm = f.QPSLimit, f.TPMLimit
-	if qps == oldQPS {
-		qps = newQPS
-	}
-	if tpm == oldTPM {
-		tpm = newTPM
-	}
-	return qps, tpm
 }
 
 func orLimit(own, configured int64) int64 {

@@ -24,10 +24,23 @@ func orUnit(m uint32) uint32 {
 	return m
 }
 
-// clamp brings d inside the envelope and marks it when something changed. Two multipliers that meet on one
-// dimension (the response's and the entry's, on the key) are bounded by their product. allowed is Tiers as indices;
-// nil: all.
-func (e *Envelope) clamp(f *Facts, d *Decision, allowed []bool) {
+// clamp brings d inside the envelope of the request and marks it when something changed.
+func (q *question) clamp(d *Decision) {
+	q.env.clamp(d, q.env.allowed)
+	c := clamper{d: d}
+	for i := range d.Dims[:d.N] {
+		if x := &d.Dims[i]; x.Kind == abi.KindKey && (x.QPS > 0 || x.TPM > 0) {
+			qps, tpm := q.h.entryLimits(q.key, d, x)
+			c.limit(&x.QPS, q.env.Limit(qps, x.QPS))
+			c.limit(&x.TPM, q.env.Limit(tpm, x.TPM))
+		}
+	}
+}
+
+// clamp brings all of d inside the envelope but the limits that it sets, which are bounded by what is configured. Two
+// multipliers that meet on one dimension (the response's and the entry's, on the key) are bounded by their product.
+// allowed is Tiers as indices; nil: all.
+func (e *Envelope) clamp(d *Decision, allowed []bool) {
 	c := clamper{d: d}
 	most, burst := orUnit(e.MaxMultiplier), orUnit(e.MaxBurst)
 	c.atMost(&d.QPS, most)
@@ -58,8 +71,6 @@ func (e *Envelope) clamp(f *Facts, d *Decision, allowed []bool) {
 		if x.Kind == abi.KindKey {
 			c.atMost(&x.Multiplier, share(most, max(d.QPS, d.TPM)))
 			c.atMost(&x.Burst, share(burst, d.Burst))
-			c.limit(e, &x.QPS, f.QPSLimit)
-			c.limit(e, &x.TPM, f.TPMLimit)
 		}
 	}
 }
@@ -89,8 +100,8 @@ func (c clamper) tier(i *int, allowed []bool) {
 	}
 }
 
-func (c clamper) limit(e *Envelope, v *int64, configured int64) {
-	if bound := e.Limit(configured, *v); *v > bound {
+func (c clamper) limit(v *int64, bound int64) {
+	if *v > bound {
 		*v, c.d.Clamped = bound, true
 	}
 }

@@ -60,7 +60,8 @@ func TestEnvelopeClamps(t *testing.T) {
 				c.want(&want)
 				want.Clamped = true
 			}
-			c.env.clamp(sampleFacts(), &got, c.allowed)
+			q := question{h: new(Host), env: &bounds{c.env, c.allowed}, key: limitsOf(sampleFacts())}
+			q.clamp(&got)
 			clear(got.Dims[got.N:])
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)

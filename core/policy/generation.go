@@ -180,7 +180,7 @@ func (g *generation) run(q *question, f *Facts, d *Decision, looks int) (ft faul
 	if d.Abstained {
 		s.abstained.Add(1)
 	} else if q.op == nil {
-		if q.env.clamp(f, d, q.env.allowed); d.Clamped {
+		if q.clamp(d); d.Clamped {
 			s.clamped.Add(1)
 		}
 	}

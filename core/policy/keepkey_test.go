@@ -26,7 +26,7 @@ func TestEnvelopeKeepsTheKey(t *testing.T) {
 			var d Decision
 			d.Tier, d.Price = -1, unit
 			d.N = copy(d.Dims[:], c.dims)
-			(&Envelope{MayDropKey: c.may}).clamp(&Facts{}, &d, nil)
+			(&Envelope{MayDropKey: c.may}).clamp(&d, nil)
 			if d.N != len(c.want) || d.Clamped != c.clamped {
 				t.Fatalf("got %d dimensions, clamped %v; want %d, %v", d.N, d.Clamped, len(c.want), c.clamped)
 			}
@@ -41,7 +41,7 @@ func TestEnvelopeKeepsTheKey(t *testing.T) {
 	for i := range full.Dims {
 		full.Dims[i] = global
 	}
-	(&Envelope{}).clamp(&Facts{}, &full, nil)
+	(&Envelope{}).clamp(&full, nil)
 	if full.N != 16 || full.Dims[0].Kind != abi.KindKey {
 		t.Errorf("a full decision becomes %d dimensions, first %d", full.N, full.Dims[0].Kind)
 	}

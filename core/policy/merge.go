@@ -12,7 +12,7 @@ const defaultRoom = 8
 
 // join makes d, the operator's decision, what it becomes with t, the org's, and holds the result to the envelope of
 // the request. faultDims: there were too many dimensions, and the binding's on_error took t's place.
-func (q *question) join(f *Facts, d, t *Decision) fault {
+func (q *question) join(d, t *Decision) fault {
 	d.Tenant = TenantPart{Module: t.Module, Version: t.Version, Reason: t.Reason, Message: t.Message, Fault: t.Fault, Canary: t.Canary}
 	ft, clamped := merge(d, t, q.tenant)
 	if ft != faultNone {
@@ -25,7 +25,7 @@ func (q *question) join(f *Facts, d, t *Decision) fault {
 	}
 	verdict, before := d.Verdict, d.Clamped
 	d.Clamped, d.Verdict = false, Allow // an org may refuse its own, and the operator's verdict has been clamped
-	q.env.clamp(f, d, q.env.allowed)
+	q.clamp(d)
 	d.Verdict = verdict
 	d.Tenant.Clamped = clamped || d.Clamped
 	d.Clamped = d.Clamped || before

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -150,6 +151,8 @@ func TestOrgsAreToldTheEffectiveLimits(t *testing.T) {
 		{"multipliers", func(d *Decision) { d.QPS, d.TPM, d.Quota = 500, 2000, 100 }, func(f *Facts) { f.QPSLimit, f.TPMLimit, f.QuotaLimit = 5, 2000, 7 }},
 		{"never below one", func(d *Decision) { d.QPS = 1 }, func(f *Facts) { f.QPSLimit = 1 }},
 		{"the key's entry", with(Dimension{Kind: abi.KindKey, QPS: 30, Multiplier: 2000}), func(f *Facts) { f.QPSLimit, f.TPMLimit = 60, 2000 }},
+		{"two entries for the key", with(Dimension{Kind: abi.KindKey, QPS: 30}, Dimension{Kind: abi.KindKey, Multiplier: 700}), func(f *Facts) { f.QPSLimit, f.TPMLimit = 7, 700 }},
+		{"an entry's own tier", with(Dimension{Kind: abi.KindKey, Tier: 1, Multiplier: 500}), func(f *Facts) { f.QPSLimit, f.TPMLimit = 20, 4500 }},
 		{"another tier", func(d *Decision) { d.Tier = 1 }, func(f *Facts) { f.QPSLimit, f.TPMLimit, f.Tier, f.Attr[AttrTier] = 40, 9000, 1, "gold" }},
 		{"another tier, its own limit", func(d *Decision) { d.Tier = 1; d.QPS = 500 }, func(f *Facts) { f.QPSLimit, f.TPMLimit, f.Tier, f.Attr[AttrTier] = 20, 9000, 1, "gold" }},
 		{"no limits", func(d *Decision) { d.NoLimit = true }, func(f *Facts) { f.QPSLimit, f.TPMLimit = 0, 0 }},
@@ -171,6 +174,57 @@ func TestOrgsAreToldTheEffectiveLimits(t *testing.T) {
 	f.Tier, f.QPSLimit, d.Tier = 0, 3, 1
 	if h.effective(f, &d); f.QPSLimit != 3 || f.TPMLimit != 9000 {
 		t.Errorf("the key's own limit: %+v", f)
+	}
+}
+
+// keyed is a module that sets the key's limits to so many requests and times a factor, and puts the key in a tier (0: none).
+func keyed(qps, permille uint32, tier uint32) *asm {
+	return guest(st16(respAt, abi.Major), st32(respAt+abi.RespQPSMultiplier, permille), st16(respAt+abi.RespTier, tier),
+		st16(respAt+abi.RespNDims, 1), st8(respAt+abi.RespDims, abi.KindKey), st8(respAt+abi.RespDims+abi.DimFlags, 0),
+		st32(respAt+abi.RespDims+abi.DimQPSLimit, qps), c32(abi.Decided))
+}
+
+// What the operator's module has made of the key's limits is not taken for what is configured: its factors count once, and a
+// limit is cut off at the envelope around the tier that the key is put in.
+func TestAbsoluteLimitsOfTheKey(t *testing.T) {
+	limits := func(tier int) (qps, tpm int64) { return []int64{10, 40}[tier], 1000 }
+	for _, c := range []struct {
+		name      string
+		operators *asm
+		orgs      *asm // nil: it changes nothing
+		want      []int64
+		clamped   bool
+	}{
+		{"a limit and a factor", keyed(6, 500, 0), nil, []int64{6}, false},
+		{"the org's own, as it was told", keyed(8, 500, 0), keyed(4, 1000, 0), []int64{8, 8}, false},
+		{"the org's own, beyond", keyed(8, 500, 0), keyed(90, 1000, 0), []int64{8, 10}, true},
+		{"in another tier", keyed(30, 1000, 2), nil, []int64{30}, false},
+		{"in another tier, the org's own", keyed(30, 1000, 2), keyed(25, 1000, 0), []int64{30, 25}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := openly(t, Options{Tiers: []string{"free", "gold"}, TierLimits: limits}, 1000)
+			mustAdd(t, h, "op", c.operators.bytes())
+			org := "m1000"
+			if c.orgs != nil {
+				org = "org"
+				mustAdd(t, h, org, c.orgs.bytes())
+			}
+			if err := h.SetEnvelopes(Envelopes{}); err != nil {
+				t.Fatal(err)
+			}
+			mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "op"}})
+			mustPlan(t, h, 3, Plan{Active: &Binding{Module: org}})
+			f, d := sampleFacts(), new(Decision)
+			f.Tier, f.QPSLimit = 0, 10
+			h.Decide(f, d)
+			var got []int64
+			for _, x := range d.Dims[:d.N] {
+				got = append(got, x.QPS)
+			}
+			if !slices.Equal(got, c.want) || d.Clamped != c.clamped || d.Tenant.Clamped != c.clamped {
+				t.Errorf("limits %v, clamped %v and %v; want %v, %v", got, d.Clamped, d.Tenant.Clamped, c.want, c.clamped)
+			}
+		})
 	}
 }
 

@@ -151,7 +151,7 @@ func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial
 	}
 	defer run.Close()
 	e := h.env.Load()
-	q := question{h: h, env: e.of(f.Tier)}
+	q := question{h: h, env: e.of(f.Tier), key: limitsOf(f)}
 	out := Trial{Binding: run.r.binding}
 	finish := func(d *Decision, ft fault) {
 		if ft != faultNone && run.r.binding.OnError == OnErrorDeny {
@@ -163,7 +163,7 @@ func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial
 		out.Trace, ft = run.run(f, &out.Answer, 1)
 		out.Decision = out.Answer
 		if ft == faultNone {
-			q.env.clamp(f, &out.Decision, q.env.allowed)
+			q.clamp(&out.Decision)
 		}
 		finish(&out.Decision, ft)
 		out.Decision.Envelope = &q.env.Envelope
@@ -177,8 +177,8 @@ func (h *Host) Try(ctx context.Context, owner Owner, b Binding, f *Facts) (Trial
 	if out.Decision.Verdict != Deny {
 		part := out.Answer
 		finish(&part, ft)
-		mine := question{h: h, env: q.env, tenant: e.tenantOf(f.Tier), op: &out.Decision, by: &generation{recipe: run.r}}
-		mine.join(&told, &out.Decision, &part)
+		mine := question{h: h, env: q.env, key: q.key, tenant: e.tenantOf(f.Tier), op: &out.Decision, by: &generation{recipe: run.r}}
+		mine.join(&out.Decision, &part)
 	}
 	out.Decision.Envelope = &q.env.Envelope
 	return out, nil
