@@ -30,9 +30,10 @@
 // merging runs as it would alone; and every token of these vocabularies is made by one (loading checks it).
 //
 // The tables are laid out for misses, which are nine of ten lookups: two bytes on each side of a border say of most that
-// nothing is merged across, 14 bits of the hash beside each id, one bit per pair that merges, one byte per three-byte beginning with the lengths that exist, two for each further 8 bytes, so that a
-// beginning that tokens of up to 128 bytes share costs no lookup for each of their lengths. They fit a core's own cache;
-// the tables that confirm a hit need not, and the budget charges for that: a token not met lately is the dearest of all.
+// nothing is merged across, 14 bits of the hash stand beside each id, one bit for each pair that merges, one byte for each
+// three-byte beginning with the lengths that exist, two for each further 8 bytes, so that a beginning that tokens of up to
+// 128 bytes share costs no lookup for each of their lengths. They fit a core's own cache; the tables that confirm a hit
+// need not, and the budget charges for that: a token not met lately is the dearest of all.
 //
 // # What was rejected
 //
