@@ -11,12 +11,13 @@ import (
 // live on the heap.
 type question struct {
 	h      *Host
-	env    *bounds   // of the request
-	key    keyLimits // of the request
-	tenant *bounds   // what an org may loosen
-	op     *Decision // what the operator's module decided before; nil: its own lane is asked
-	smp    *sample   // for the decision log; mostly nil
-	by     *generation
+	env    *bounds     // of the request
+	key    keyLimits   // of the request
+	tenant *bounds     // what an org may loosen
+	op     *Decision   // what the operator's module decided before; nil: its own lane is asked
+	smp    *sample     // for the decision log; mostly nil
+	by     *generation // whose answer it is, or whose on_error; nil: nobody's
+	ft     fault       // of by
 }
 
 // Decide fills d. It never fails: a module's fault takes its binding's OnError. Safe for concurrent use; f and d
@@ -25,6 +26,7 @@ func (h *Host) Decide(f *Facts, d *Decision) {
 	e := h.env.Load()
 	q := question{h: h, env: e.of(f.Tier), key: limitsOf(f), smp: h.decisions.sample(f)}
 	q.ask(f, &h.operator, d)
+	q.note(f, d.Clamped)
 	if h.orgs.n.Load() > 0 && d.Verdict != Deny {
 		if l := h.orgs.get(Owner(f.Org)); l != nil {
 			h.chain(l, &q, e, f, d)
@@ -57,6 +59,14 @@ func (h *Host) chain(l *lane, op *question, e *envelopes, f *Facts, d *Decision)
 		if q.by != nil {
 			q.by.clamped.Add(1)
 		}
+	}
+	q.note(&told, d.Tenant.Clamped)
+}
+
+// note writes what was asked and answered into the decision log, when the request is in its sample.
+func (q *question) note(f *Facts, clamped bool) {
+	if q.smp != nil && q.by != nil {
+		q.h.decisions.add(q, f, clamped)
 	}
 }
 
@@ -109,10 +119,7 @@ func (q *question) one(f *Facts, g *generation, d *Decision) (again bool) {
 		q.h.faults[ft].Add(1)
 		g.fallback(q, f, d, ft)
 	}
-	q.by = g
-	if q.smp != nil {
-		q.h.decisions.add(q, f, g, ft, d.Clamped)
-	}
+	q.by, q.ft = g, ft
 	return false
 }
 
@@ -128,10 +135,7 @@ func (q *question) both(f *Facts, k *fork, d *Decision) (again bool) {
 			return true
 		}
 		if ft == faultNone {
-			q.by, d.Canary = k.candidate, true
-			if q.smp != nil {
-				q.h.decisions.add(q, f, k.candidate, ft, d.Clamped)
-			}
+			q.by, q.ft, d.Canary = k.candidate, faultNone, true
 			if q.aside(f, k, k.active, &other) {
 				q.compare(f, k, &other, d)
 			}

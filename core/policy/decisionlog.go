@@ -42,9 +42,8 @@ func newDecisionLog(o DecisionLog, log *slog.Logger) *decisionLog {
 
 // sample is a module's own answer, kept before the envelope touches it.
 type sample struct {
-	fuel       uint64
-	generation uint32
-	answer     Decision
+	fuel   uint64
+	answer Decision
 }
 
 // sample gives a request of the sample something to be noted in; nil: it is not in it.
@@ -63,18 +62,15 @@ func (s *sample) again() *sample {
 	return new(sample)
 }
 
-func (s *sample) take(g *generation, in *instance, d *Decision) {
-	s.fuel, s.generation, s.answer = in.spent(), g.number, *d
-}
+func (s *sample) take(in *instance, d *Decision) { s.fuel, s.answer = in.spent(), *d }
 
-// add queues the line of what g was just asked and answered.
-func (l *decisionLog) add(q *question, f *Facts, g *generation, ft fault, clamped bool) {
-	s := q.smp
-	if ft != faultNone {
+// add queues the line of what q.by was asked and answered.
+func (l *decisionLog) add(q *question, f *Facts, clamped bool) {
+	s, g, h := q.smp, q.by, q.h
+	if q.ft != faultNone {
 		s.answer.abstain()
-		s.answer.Fault = ft.String()
+		s.answer.Fault = q.ft.String()
 	}
-	h := q.h
 	s.answer.Clamped = false
 	facts, err := MarshalFacts(f, h.o.Tiers, h.o.Labels)
 	if err != nil {

@@ -169,7 +169,7 @@ func (g *generation) run(q *question, f *Facts, d *Decision, looks int) (ft faul
 		s.in.weigh()
 	}
 	if q.smp != nil {
-		q.smp.take(g, s.in, d)
+		q.smp.take(s.in, d)
 	}
 	if ft != faultNone {
 		s.state.Store(slotBroken)

@@ -192,6 +192,29 @@ func TestDecisionLogReplaysBitForBit(t *testing.T) {
 	}
 }
 
+// A line says whether the envelope cut off what the module asked for, be it the operator's or an org's.
+func TestDecisionLogSaysWhatWasClamped(t *testing.T) {
+	var kept logTo
+	h := newHost(t, Options{Clock: llm.NewSystemClock(), DecisionLog: kept.options()})
+	mustAdd(t, h, "fixed", fixed().bytes())
+	if err := h.SetEnvelopes(Envelopes{Operator: Envelope{MaxMultiplier: 1500}, Tenant: Envelope{MaxMultiplier: 1200}}); err != nil {
+		t.Fatal(err)
+	}
+	bind := func(o Owner, n int) { mustPlan(t, h, o, Plan{Active: &Binding{Module: "fixed", Params: number(n)}}) }
+	bind(Operator, 2000)
+	bind(3, 12_000)
+	bind(4, 900)
+	patiently(h, 3)
+	patiently(h, 4)
+	want := map[string]bool{"operator": true, "org:3": true, "org:4": false}
+	for _, line := range bytes.Split(bytes.TrimSpace(kept.wait(t, 4)), []byte("\n")) {
+		var l Logged
+		if err := json.Unmarshal(line, &l); err != nil || l.Fault == "" && l.Clamped != want[l.Owner] {
+			t.Errorf("%s: clamped %v, want %v; %v", l.Owner, l.Clamped, want[l.Owner], err)
+		}
+	}
+}
+
 func TestReplayAgainstAndDiff(t *testing.T) {
 	var kept logTo
 	h := newHost(t, Options{Tiers: []string{"free", "gold"}, Clock: llm.NewSystemClock(), DecisionLog: kept.options()})
