@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/weir-gateway/weir/core/admin"
@@ -47,6 +48,9 @@ func (a *app) proveModule(ctx context.Context, cfg *config.Config) error {
 	p := seed.Policies[0]
 	if p.Wasm == nil {
 		p.Wasm, _ = policies.Shipped(p.Name)
+	}
+	if err := admin.CheckModuleName(p.Name, p.Wasm, policies.Shipped); err != nil {
+		return placed(cfg, seed, err)
 	}
 	m, err := host.Add(ctx, p.Name, p.Wasm, p.Profile)
 	if err != nil {
@@ -89,7 +93,7 @@ func placed(cfg *config.Config, seed admin.Seed, err error) error {
 	switch {
 	case ok && refused.Code == "policy_params_refused":
 		return paramsRefused(cfg, refused)
-	case ok && refused.Code == "policy_module_refused" && len(seed.Policies) > 0:
+	case ok && slices.Contains([]string{"policy_module_refused", admin.CodeName}, refused.Code) && len(seed.Policies) > 0:
 		return cfg.At("policies.module", fmt.Errorf("%s: %w", cfg.Policies.Module, refused))
 	}
 	return fmt.Errorf("applying the configuration: %w", err)

@@ -243,10 +243,15 @@ func TestCheckIsAsStrictAsServe(t *testing.T) {
 func TestErrorsFoundLateSayWhere(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "broken.wasm"), "not wasm")
+	burst, _ := policies.Shipped("burst")
+	write(t, filepath.Join(dir, "default.wasm"), string(burst))
+	write(t, filepath.Join(dir, "two words.wasm"), string(burst))
 	for policies, want := range map[string]string{
 		"module: defalt":                                          `:5:11: policies.module: "defalt" is neither a .wasm file nor one of the shipped modules: `,
 		"module: " + dir + "/none.wasm":                           `:5:11: policies.module: open ` + dir + `/none.wasm: no such file`,
 		"module: " + dir + "/broken.wasm":                         `:5:11: policies.module: ` + dir + `/broken.wasm: policy module refused: not a WebAssembly module`,
+		"module: " + dir + "/default.wasm":                        `:5:11: policies.module: ` + dir + `/default.wasm: the name "default" is of a module that comes with the gateway`,
+		"module: " + dir + "/two words.wasm":                      `:5:11: policies.module: ` + dir + `/two words.wasm: name: expected 1 to 64 letters`,
 		"module: soft-quota\n  params: {spent_permile: 1}":        `policies.params.spent_permile: unknown; did you mean "spent_permille"?`,
 		"module: rules\n  params: {rules: [{whn: {}, then: {}}]}": `:6:26: policies.params.rules[0].whn: unknown; did you mean "when"?`,
 		"module: rules\n  params: {rules: 5}":                     `:6:19: policies.params.rules: expected a list; got 5`,

@@ -283,7 +283,7 @@ func (a *API) uploadPolicy(c *call) (answer, error) {
 	if ans, known, err := a.uploaded(name, hash, profile); known {
 		return ans, err
 	}
-	if err := a.reserved(name, hash); err != nil {
+	if err := CheckModuleName(name, c.body, a.Shipped); err != nil { // what was stored before the name was shipped stays
 		return answer{}, err
 	}
 	v, err := a.verify(c.Context(), name, c.body, profile)
@@ -312,21 +312,31 @@ func (a *API) uploaded(name, hash, profile string) (answer, bool, error) {
 	return ok(append(object{{"name", name}}, r.bound[policy.Operator].viewsOf(name, v)[0]...)), true, nil
 }
 
-// reserved keeps the names of the modules that come with the gateway for their bytes, or activating one could run another.
-// What was stored before the name was shipped stays.
-func (a *API) reserved(name, hash string) error {
-	if ours := a.shippedHash(name); ours == "" || ours == hash {
+// CodeName is the code of an error about a name that a module cannot have.
+const CodeName = "policy_name_refused"
+
+// CheckModuleName refuses a name that no policy can have, and keeps those of the modules that come with the gateway for their
+// bytes, or activating one could run another. shipped gives such a module by its name; nil: there are none.
+func CheckModuleName(name string, wasm []byte, shipped func(name string) ([]byte, bool)) error {
+	if err := checkPolicyName(name); err != nil {
+		e := llm.Invalid("name", "name: %s", err.Error())
+		e.Code = CodeName
+		return e
+	}
+	if ours := shippedHash(name, shipped); ours == "" || ours == contentHash(wasm) {
 		return nil
 	}
-	return llm.Errorf(llm.KindConflict, "the name %q is of a module that comes with the gateway, and these are other bytes; use another name, such as \"my-%s\"", name, name)
+	e := llm.Errorf(llm.KindConflict, "the name %q is of a module that comes with the gateway, and these are other bytes; use another name, such as \"my-%s\"", name, name)
+	e.Code = CodeName
+	return e
 }
 
 // shippedHash is that of the module of a name that comes with the gateway; empty: none does.
-func (a *API) shippedHash(name string) string {
-	if a.Shipped == nil {
+func shippedHash(name string, shipped func(string) ([]byte, bool)) string {
+	if shipped == nil {
 		return ""
 	}
-	wasm, found := a.Shipped(name)
+	wasm, found := shipped(name)
 	if !found {
 		return ""
 	}
@@ -380,7 +390,7 @@ func (a *API) sweep(ctx context.Context) {
 	for _, m := range a.Policy.Modules() {
 		p, _ := r.policy(m.Name)
 		stored := slices.ContainsFunc(p.Versions, func(v version) bool { return v.Hash == m.Hash })
-		if !stored && a.shippedHash(m.Name) != m.Hash {
+		if !stored && shippedHash(m.Name, a.Shipped) != m.Hash {
 			_ = a.Policy.Remove(ctx, m.Name, m.Hash) // that it never had it is as good
 		}
 	}

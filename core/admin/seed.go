@@ -172,13 +172,10 @@ func (g *seeding) seedPolicy(ctx context.Context, p SeedPolicy) error {
 	if wasm == nil {
 		return llm.Invalid("policies", "no module of this name comes with the gateway")
 	}
-	if err := checkPolicyName(p.Name); err != nil {
-		return err
-	}
 	hash := contentHash(wasm)
 	stored, _ := g.rules.policy(p.Name)
 	if _, err := stored.find(hash); err != nil {
-		if err := g.a.reserved(p.Name, hash); err != nil {
+		if err := CheckModuleName(p.Name, wasm, g.a.Shipped); err != nil {
 			return err
 		}
 		v, err := g.a.verify(ctx, p.Name, wasm, cmp.Or(p.Profile, "small"))
