@@ -16,16 +16,18 @@ import (
 // hook is an operator's webhook: it checks signatures as the documentation says and keeps the shares it was told.
 type hook struct {
 	*httptest.Server
-	mu    sync.Mutex
-	bad   int
-	count map[float64]int // by percent
+	mu     sync.Mutex
+	down   bool // it answers 503
+	bad    int
+	count  map[float64]int // taken, by percent
+	missed map[float64]int // while it was down
 }
 
 const hookSecret = "an operator's secret"
 
 func newHook(t *testing.T) *hook {
-	h := &hook{count: map[float64]int{}}
-	h.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := &hook{count: map[float64]int{}, missed: map[float64]int{}}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		stamp, sum, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Weir-Signature"), "t="), ",v1=")
 		mac := hmac.New(sha256.New, []byte(hookSecret))
@@ -36,7 +38,13 @@ func newHook(t *testing.T) *hook {
 		if json.Unmarshal(body, &v) != nil || hex.EncodeToString(mac.Sum(nil)) != sum || v["keyName"] != "k" || v["window"] != "day" {
 			h.bad++
 		}
-		h.count[v["percent"].(float64)]++
+		percent := v["percent"].(float64)
+		if h.down {
+			h.missed[percent]++
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		h.count[percent]++
 	}))
 	t.Cleanup(h.Close)
 	return h
@@ -48,23 +56,40 @@ func (h *hook) told(percent float64) int {
 	return h.count[percent]
 }
 
-// A share of a budget that is spent is told, signed, once, over a kill -9 too; the key is refused where its budget ends.
+func (h *hook) setDown(down bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.down = down
+}
+
+func (h *hook) missedAny(percent float64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.missed[percent] > 0
+}
+
+// A share of a budget that is spent is told, signed, once, over a kill -9 too; one that the receiver had not taken when the
+// process died is told by the next one, without a request; the key is refused where its budget ends.
 func TestAlerts(t *testing.T) {
 	h := newHook(t)
 	p := serve(t, "alerts: {url: \""+h.URL+"\", secret: \""+hookSecret+"\", at: [20, 40]}\n")
 	key := p.key("--budget", "day:limit=0.0004,warnPercent=60")
-	spend := func(percent float64) {
+	spendUntil := func(told func() bool) {
 		eventually(t, "a share is told", func() bool {
-			if h.told(percent) == 0 {
+			if !told() {
 				p.status(key, hello)
 			}
-			return h.told(percent) > 0
+			return told()
 		})
 	}
+	spend := func(percent float64) { spendUntil(func() bool { return h.told(percent) > 0 }) }
 	spend(20)
-	spend(40)
+	h.setDown(true)
+	spendUntil(func() bool { return h.missedAny(40) })
 	p.kill()
+	h.setDown(false)
 	p.start()
+	eventually(t, "the next process tells it", func() bool { return h.told(40) > 0 })
 	spend(60)
 	eventually(t, "the budget is spent", func() bool { return p.status(key, hello) == http.StatusPaymentRequired })
 	for _, percent := range []float64{20, 40, 60} {

@@ -89,6 +89,7 @@ func (g *gateway) build(ctx context.Context, random io.Reader) error {
 	if err := g.api.Seed(ctx, seed, false); err != nil {
 		return placed(g.cfg, seed, err)
 	}
+	g.proxy.Remind()
 	return g.listen()
 }
 
@@ -136,12 +137,15 @@ func (g *gateway) openParts() error {
 	return nil
 }
 
-// openAlerts starts the webhook, if there is one. What was used before counts as told.
+// openAlerts starts the webhook, if there is one, where the process before left off.
 func (g *gateway) openAlerts(state ledger.State) {
-	g.alerts = alert.New(g.cfg.Alerts, alert.Parts{Clock: g.clock, Log: g.log, Currency: g.cfg.Currency})
+	g.alerts = alert.New(g.cfg.Alerts, alert.Parts{Clock: g.clock, Log: g.log, Currency: g.cfg.Currency,
+		Told: func(ctx context.Context, key uint64, label int32, percent int) error {
+			return g.ledger.Tell(ctx, ledger.Told{Key: key, Label: label, Percent: percent})
+		}})
 	g.onClose(func() error { g.alerts.Close(); return nil })
-	for _, q := range state.Used {
-		g.alerts.Began(q.Key, q.Label, q.Used)
+	for _, t := range state.Told {
+		g.alerts.Told(t.Key, t.Label, t.Percent)
 	}
 }
 

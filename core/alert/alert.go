@@ -57,6 +57,8 @@ type Parts struct {
 	Clock    llm.Clock
 	Log      *slog.Logger
 	Currency string // "cny": in the names of amounts
+	// Told makes durable how far a key's alerts have come in a period, for the Told of the next process.
+	Told func(ctx context.Context, key uint64, label int32, percent int) error
 }
 
 // Spending is how a budget stands after a settlement.
@@ -83,11 +85,12 @@ type Sender struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 	sleep  func(context.Context, time.Duration) error
-	counts struct{ delivered, failed, dropped atomic.Int64 }
+	counts struct{ delivered, failed, deferred atomic.Int64 }
 
 	mu struct {
 		sync.Mutex
 		budgets map[budget]progress
+		full    bool // the newest alert did not fit
 	}
 }
 
@@ -100,8 +103,7 @@ type budget struct {
 // progress is how far a budget's alerts have come in its newest period.
 type progress struct {
 	label int32
-	base  llm.Micro // used when the process started: what that reached was told by the process before
-	fired int       // the largest share that was told
+	fired int // the largest share that was queued, or told by a process before
 }
 
 // notice is one alert in the queue.
@@ -131,21 +133,18 @@ func newSender(o Options, p Parts) *Sender {
 	return s
 }
 
-// Began tells what a key had used of a period when the process started: the process before has told of that.
-func (s *Sender) Began(key uint64, label int32, used llm.Micro) {
+// Told says how far a key's alerts had come in a period when the process before ended. It is for the time before traffic.
+func (s *Sender) Told(key uint64, label int32, percent int) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := budget{key, llm.WindowOf(label)}
-	if p := s.mu.budgets[b]; label >= p.label {
-		s.mu.budgets[b] = progress{label: label, base: used}
-	}
+	s.mu.budgets[budget{key, llm.WindowOf(label)}] = progress{label, percent}
 }
 
-// Spent queues an alert for each share that the budget has newly reached. It does not block; a period that is over is
-// past telling.
+// Spent queues an alert for each share that the budget has newly reached. It does not block: what does not fit is left to
+// the budget's next settlement, or the next start. A period that is over is past telling.
 func (s *Sender) Spent(v Spending) {
 	if s == nil || v.Limit <= 0 {
 		return
@@ -164,12 +163,9 @@ func (s *Sender) Spent(v Spending) {
 	if v.Label > p.label {
 		p = progress{label: v.Label}
 	}
-	told := max(p.fired, shareOf(p.base, v.Limit))
-	for at := s.next(told, v.Warn); at <= share; at = s.next(told, v.Warn) {
-		s.enqueue(v, at)
-		told = at
+	for at := s.next(p.fired, v.Warn); at <= share && s.enqueueLocked(v, at); at = s.next(p.fired, v.Warn) {
+		p.fired = at
 	}
-	p.fired = max(p.fired, told)
 	s.mu.budgets[b] = p
 }
 
@@ -201,11 +197,17 @@ func shareOf(used, limit llm.Micro) int {
 	return int(min(q, maxShare))
 }
 
-func (s *Sender) enqueue(v Spending, share int) {
+func (s *Sender) enqueueLocked(v Spending, share int) bool {
 	select {
 	case s.queue <- notice{v, share, s.p.Clock.Wall()}:
+		s.mu.full = false
+		return true
 	default:
-		s.counts.dropped.Add(1)
-		s.p.Log.Error("an alert is lost: too many wait for the receiver", slog.Uint64("key", v.Key), slog.String("window", v.Window.String()), slog.Int("percent", share))
 	}
+	s.counts.deferred.Add(1)
+	if !s.mu.full {
+		s.p.Log.Error("alerts wait for the next settlement: too many wait for the receiver", slog.Uint64("key", v.Key), slog.String("window", v.Window.String()), slog.Int("percent", share))
+	}
+	s.mu.full = true
+	return false
 }

@@ -73,7 +73,8 @@ func start(t *testing.T, url string, at ...int) (s *Sender, pauses *[]time.Durat
 	t.Helper()
 	pauses = new([]time.Duration)
 	clock := llm.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
-	s = newSender(Options{URL: url, Secret: secret, At: at}, Parts{Clock: clock, Log: slog.New(slog.DiscardHandler), Currency: "cny"})
+	s = newSender(Options{URL: url, Secret: secret, At: at}, Parts{Clock: clock, Log: slog.New(slog.DiscardHandler), Currency: "cny",
+		Told: func(context.Context, uint64, int32, int) error { return nil }})
 	s.sleep = func(ctx context.Context, d time.Duration) error {
 		*pauses = append(*pauses, d)
 		return ctx.Err()
@@ -117,20 +118,80 @@ func TestEachShareOnce(t *testing.T) {
 	}
 }
 
-// A restart repeats nothing: what was used then counts as told, for the newest period of each window.
-func TestRestartRepeatsNothing(t *testing.T) {
-	r := newReceiver(t, nil)
+// told keeps what a sender makes durable, as the ledger does.
+type told struct {
+	mu   sync.Mutex
+	last map[string]int // percent, by key and period
+}
+
+func (k *told) keep(_ context.Context, key uint64, label int32, percent int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.last[fmt.Sprint(key, "-", label)] = percent
+	return nil
+}
+
+func (k *told) percent(key uint64, label int32) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last[fmt.Sprint(key, "-", label)]
+}
+
+// A restart repeats what no receiver has taken or refused, under the same id, and nothing else.
+func TestRestartTellsWhatWasNotTold(t *testing.T) {
+	refuse := http.StatusBadRequest
+	r := newReceiver(t, func(try int) int {
+		switch {
+		case try == 1:
+			return refuse
+		case try > 2:
+			return http.StatusServiceUnavailable
+		}
+		return http.StatusOK
+	})
+	k := &told{last: map[string]int{}}
 	s, _ := start(t, r.URL, 50, 80, 100)
-	s.Began(3, 202611, 700)
-	s.Began(3, 202610, 990)
-	s.Began(3, 20261130, 100)
-	s.spent(700, 202611, 60)
-	s.spent(850, 202611, 60)
+	s.p.Told = k.keep
+	s.spent(500, 202611, 0)
 	s.spent(500, 20261130, 0)
-	want := []string{"3-202611-80", "3-20261130-50"}
+	s.spent(1000, 202611, 0)
+	wait(t, "not given up", func() bool { return s.counts.failed.Load() == 3 })
+	s.Close()
+	if month, day := k.percent(3, 202611), k.percent(3, 20261130); month != 50 || day != 50 {
+		t.Fatalf("%d and %d are remembered as told", month, day)
+	}
+	r.answer = nil
+	s, _ = start(t, r.URL, 50, 80, 100)
+	s.Told(3, 202611, k.percent(3, 202611))
+	s.Told(3, 20261130, k.percent(3, 20261130))
+	s.spent(1000, 202611, 0) // as the start finds it
+	s.spent(799, 20261130, 0)
+	s.spent(500, 2026334, 0) // nobody was told of this one
+	want := []string{"3-20261130-50", "3-202611-80", "3-202611-100", "3-2026334-50"}
 	wait(t, "not all came", func() bool { return len(r.ids()) >= len(want) })
 	if got := r.ids(); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// What did not fit the queue comes with the budget's next settlement.
+func TestFullQueueIsMadeUpFor(t *testing.T) {
+	release := make(chan struct{})
+	r := newReceiver(t, func(int) int { <-release; return http.StatusOK })
+	s, _ := start(t, r.URL, 50, 80)
+	for key := range uint64(maxQueue + 2) {
+		s.Spent(Spending{Key: 10 + key, Label: 202611, Limit: 2, Used: 1})
+	}
+	s.spent(900, 202611, 0)
+	if s.counts.deferred.Load() == 0 {
+		t.Fatal("the queue did not fill up")
+	}
+	close(release)
+	wait(t, "the queue does not empty", func() bool { return len(s.queue) == 0 })
+	s.spent(901, 202611, 0)
+	wait(t, "not made up for", func() bool { return slices.Contains(r.ids(), "3-202611-80") })
+	if !slices.Contains(r.ids(), "3-202611-50") {
+		t.Error("a share is missing")
 	}
 }
 
@@ -189,7 +250,7 @@ func TestFailingReceiver(t *testing.T) {
 	}
 }
 
-// A receiver that does not answer blocks nobody: what does not fit the queue is dropped and counted, and Close ends.
+// A receiver that does not answer blocks nobody: what does not fit the queue is counted, and Close ends.
 func TestSlowReceiver(t *testing.T) {
 	release := make(chan struct{})
 	r := newReceiver(t, func(int) int { <-release; return http.StatusOK })
@@ -206,12 +267,12 @@ func TestSlowReceiver(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Spent waits for the receiver")
 	}
-	if n := s.counts.dropped.Load(); n < maxQueue-1 || n > maxQueue {
-		t.Errorf("%d dropped", n)
+	if n := s.counts.deferred.Load(); n < maxQueue-1 || n > maxQueue {
+		t.Errorf("%d deferred", n)
 	}
 	close(release)
 	s.Close()
-	if sum := s.counts.delivered.Load() + s.counts.failed.Load() + s.counts.dropped.Load(); sum != 2*maxQueue {
+	if sum := s.counts.delivered.Load() + s.counts.failed.Load() + s.counts.deferred.Load(); sum != 2*maxQueue {
 		t.Errorf("%d of %d accounted for", sum, 2*maxQueue)
 	}
 }
@@ -235,7 +296,7 @@ func TestOptions(t *testing.T) {
 	}
 	var none *Sender
 	none.Spent(Spending{})
-	none.Began(1, 2, 3)
+	none.Told(1, 2, 3)
 	none.WriteMetrics(io.Discard)
 	none.Close()
 }

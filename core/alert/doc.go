@@ -5,18 +5,21 @@
 // The type that owns it is Sender.
 //
 //  1. No request waits for it: Spent takes one short lock and never does I/O. What does not fit the queue (1,024 alerts) is
-//     dropped, logged and counted.
-//  2. Each share of a budget is told at most once per period, be the limit changed meanwhile. What was used when the process
-//     started counts as told (Began), so a restart repeats nothing; an alert that was still waiting when the process died is
-//     not sent, and one that a receiver took without saying so may come twice, with the same id.
-//  3. The shares of one period go out in rising order; when one request passes several, each is told.
+//     left to the budget's next settlement, logged and counted.
+//  2. Each share of a budget is queued once per period, be the limit changed meanwhile. A share that a receiver took or
+//     refused is made durable (Parts.Told), and a start tells anew how every budget stands. So an alert that was waiting, or
+//     was given up, when the process died is sent by the next one; and one that was taken just before may come twice, with
+//     the same id. A receiver drops ids it has seen.
+//  3. The shares of one period go out in rising order; when one request passes several, each is told. A share that is told
+//     stands for those below it.
+//  4. A start compares with the budget's own limit: what a policy multiplies it by is known with a request only.
 //
 // # The operation
 //
 //	Spent (any goroutine):  share < the smallest? return
-//	    mu { newest period? for each configured share in (told, share]: queue <- notice, or drop; told = share }
+//	    mu { newest period? for each configured share in (told, share]: queue <- notice; told = share }
 //	run (one goroutine):    notice <- queue
-//	    POST; 2xx: done; 5xx, 408, 429, no answer: again after 1, 2, 4 ... s, eight times; else: lost, logged, counted
+//	    POST; 2xx: Told; 5xx, 408, 429, no answer: again after 1, 2, 4 ... s, eight times; else: Told, logged, counted
 //	Close:                  one last try for each that waits, two seconds in all
 //
 // # The request
@@ -28,6 +31,6 @@
 //
 // # Rejected
 //
-// A queue on disk: the alert of a share is worth little an hour later, when the next share comes or the key is refused. A
-// goroutine per alert: a slow receiver would collect them.
+// A queue on disk: the accounts say what was spent, so what was told is all that has to be kept. A goroutine per alert: a
+// slow receiver would collect them.
 package alert

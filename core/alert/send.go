@@ -60,13 +60,13 @@ func (s *Sender) deliver(life context.Context, n *notice) bool {
 	for try := 1; ; try++ {
 		err, again := s.post(life, n)
 		switch {
-		case err == nil:
-			s.counts.delivered.Add(1)
+		case err == nil || !again:
+			s.answered(n, err)
 			return true
 		case life.Err() != nil:
 			return false
-		case !again || try == tries:
-			s.lost(n, err)
+		case try == tries:
+			s.failed(n, err)
 			return true
 		}
 		s.p.Log.Warn("an alert was not taken; it is tried again", slog.Any("error", err), slog.Duration("after", pause))
@@ -82,11 +82,11 @@ func (s *Sender) drain(first *notice) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	last := func(n *notice) {
-		if err, _ := s.post(ctx, n); err != nil {
-			s.lost(n, err)
-			return
+		if err, again := s.post(ctx, n); again {
+			s.failed(n, err)
+		} else {
+			s.answered(n, err)
 		}
-		s.counts.delivered.Add(1)
 	}
 	if first != nil {
 		last(first)
@@ -101,9 +101,24 @@ func (s *Sender) drain(first *notice) {
 	}
 }
 
-func (s *Sender) lost(n *notice, err error) {
+// answered is an alert that the receiver took, or refused: it is not sent again. It is remembered behind the answer, so
+// that a death in between repeats it.
+func (s *Sender) answered(n *notice, refused error) {
+	if refused != nil {
+		s.failed(n, refused)
+	} else {
+		s.counts.delivered.Add(1)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := s.p.Told(ctx, n.Key, n.Label, n.share); err != nil {
+		s.p.Log.Warn("an alert may be sent again after a restart", slog.String("id", n.id()), slog.Any("error", err))
+	}
+}
+
+func (s *Sender) failed(n *notice, err error) {
 	s.counts.failed.Add(1)
-	s.p.Log.Error("an alert is lost", slog.String("id", n.id()), slog.Any("error", err))
+	s.p.Log.Error("an alert was not delivered", slog.String("id", n.id()), slog.Any("error", err))
 }
 
 // post sends once; again says that another try may succeed.
@@ -177,7 +192,7 @@ func (s *Sender) WriteMetrics(w io.Writer) {
 	for _, c := range []struct {
 		result string
 		n      int64
-	}{{"delivered", s.counts.delivered.Load()}, {"failed", s.counts.failed.Load()}, {"dropped", s.counts.dropped.Load()}} {
+	}{{"delivered", s.counts.delivered.Load()}, {"failed", s.counts.failed.Load()}, {"deferred", s.counts.deferred.Load()}} {
 		_, _ = fmt.Fprintf(w, "weir_alerts_total{result=%q} %d\n", c.result, c.n)
 	}
 	_, _ = fmt.Fprintf(w, "weir_alerts_waiting %d\n", len(s.queue))

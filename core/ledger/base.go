@@ -263,10 +263,17 @@ func (l *Ledger) writeAll(ctx context.Context, all []Write) error {
 	return nil
 }
 
-// foldWrites takes the writes of a Prune into the group.
+// foldWrites takes the writes of a Prune, or of a Tell, into the group.
 func (o *owner) foldWrites(p *put) error {
 	g := &o.group
 	for _, w := range p.writes {
+		if w.Key[0] == keyTold {
+			old, _, err := o.l.store.Get(w.Key)
+			if err != nil {
+				return err
+			}
+			g.olds[string(w.Key)] = old
+		}
 		g.put(w.Key, w.Value)
 	}
 	if p.base != nil {

@@ -114,6 +114,7 @@
 //	q <key> <label>           used in a period: a month is 202611, a week its first day (2026334), a day 20261130
 //	t <unix second> <chunk>   that chunk has endings of that second
 //	u <user>                  credits, posted
+//	w <key> <window>          alerts told; the window is one byte: 0 month, 1 week, 2 day
 //
 // Values begin with the byte 1, the version (documents: 1 live, 0 deleted; "currency": no version). Varints are those of
 // Protocol Buffers: "varint" is zig-zag, "uvarint" is not. Amounts are in millionths of the currency's unit.
@@ -121,6 +122,7 @@
 //	u                         varint credits, varint posted
 //	q                         varint used
 //	n, m epoch                varint
+//	w                         varint label of the period, varint largest share told, in percent
 //	m audit                   varint number, 32 bytes hash of the newest line
 //	b 0                       varint first entry, varint number of copies, 32 bytes SHA-256 over each copy:
 //	                          uvarint length, key (without b 1 <first entry>), uvarint length, value
@@ -146,6 +148,7 @@
 //	5 reservation       12 model (text)      19 held                      26 latency, ms
 //	6 request id        13 channel (text)    20 cost, or credit delta     27 first byte, ms
 //	28 label of the week                     29 label of the day
+//	30 service tier (text)
 //	30 service tier (text)
 //
 // A reader that meets a bit it does not know has met a newer version. To read a running ledger, take a backup of it

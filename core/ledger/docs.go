@@ -28,7 +28,7 @@ type put struct {
 	docs    []Doc
 	credits []llm.Entry
 
-	writes []Write             // of a Prune, in place of all that
+	writes []Write             // of a Prune or a Tell, in place of all that
 	base   *baseHead           // the one that they complete
 	look   func(stored *books) // in place of any change
 

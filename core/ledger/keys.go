@@ -19,6 +19,7 @@ const (
 	keyNumber   = 'n'
 	keyAudit    = 'a'
 	keyAnswer   = 'i'
+	keyTold     = 'w'
 	keyMeta     = 'm'
 	epochKey    = "mepoch"
 	currencyKey = "mcurrency"

@@ -115,6 +115,7 @@ type State struct {
 	Recovered int                // reservations that were open when the last process died, now settled by the recovery rule
 	// Recoveries lists them in the order they were made.
 	Recoveries []Recovery
+	Told       []Told // how far the alerts of each key's budgets have come, as Tell was told last
 }
 
 // Balance is what a user was given and was charged; either stops at math.MaxInt64 instead of wrapping.
@@ -146,6 +147,13 @@ type QuotaUse struct {
 	Key   uint64
 	Label int32
 	Used  llm.Micro
+}
+
+// Told is how far the alerts of a key's budget have come: which share of the limit, in percent, was told in which period.
+type Told struct {
+	Key     uint64
+	Label   int32
+	Percent int
 }
 
 // Ledger owns a Store. Append and Wait are the hot path; the rest is the control plane. Safe for concurrent use.

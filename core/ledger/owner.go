@@ -47,7 +47,7 @@ type group struct {
 	seconds map[uint64]bool // unix seconds that have endings in this chunk
 	changes int             // puts in this group: at most one, to keep a batch within what stores take
 	numbers map[string]uint64
-	olds    map[string][]byte // documents before this group
+	olds    map[string][]byte // documents, and what was told, before this group
 	audit   auditHead
 	base    *baseHead // new with this group
 }
@@ -320,7 +320,7 @@ func (o *owner) before(key []byte) []byte {
 		if r := o.books.find(id); r != nil && r.saved {
 			return appendOpen(nil, r)
 		}
-	case keyDoc:
+	case keyDoc, keyTold:
 		return o.group.olds[string(key)]
 	case keyNumber:
 		if n := o.l.numbers.stored(string(key[1:])); n != 0 {

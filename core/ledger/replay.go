@@ -34,7 +34,8 @@ func (l *Ledger) restore() (State, error) {
 	}
 	s := o.state()
 	s.Recovered, s.Recoveries = len(recovered), recovered
-	return s, nil
+	s.Told, err = l.readTold()
+	return s, err
 }
 
 // openStore checks that the store is this ledger's to open and marks the opening, durably, before anything else.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-gateway/weir/core/alert"
+	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -96,18 +97,38 @@ func (s *Server) conclude(c *call) {
 
 // alert tells how the budgets stand that the request was charged to.
 func (s *Server) alert(c *call) {
-	who := c.caller
 	for i := range c.claim.Money.Quotas {
 		q := &c.claim.Money.Quotas[i]
 		if q.Label == 0 {
 			break
 		}
-		b := who.Key.Budget(q.Window)
-		if b.Limit == 0 {
+		s.spent(c.caller, q, c.decision.Quota)
+	}
+}
+
+// Remind tells how every budget stands, as the settlements before did: what they told may have died with their process.
+func (s *Server) Remind() {
+	now := s.p.Clock.Wall()
+	for _, k := range s.p.Directory.Keys() {
+		who, whole := s.p.Directory.Caller(k.ID)
+		if !whole || s.p.Alerts == nil {
 			continue
 		}
-		used, _ := s.p.Money.Quota(who.Key.ID, q.Label)
-		s.p.Alerts.Spent(alert.Spending{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID, Name: who.Key.Name, Window: q.Window, Label: q.Label,
-			Limit: llm.Micro(limit.Scale(int64(b.Limit), c.decision.Quota)), Used: used, Warn: b.Warn, ResetsAt: q.ResetsAt})
+		for w := range llm.Window(llm.Windows) {
+			q := limit.Quota{Window: w}
+			q.Label, q.ResetsAt = who.Period(w, now)
+			s.spent(who, &q, 0)
+		}
 	}
+}
+
+// spent tells how one budget stands, with its limit under a policy's multiplier.
+func (s *Server) spent(who *auth.Caller, q *limit.Quota, permille uint32) {
+	b := who.Key.Budget(q.Window)
+	if b.Limit == 0 {
+		return
+	}
+	used, _ := s.p.Money.Quota(who.Key.ID, q.Label)
+	s.p.Alerts.Spent(alert.Spending{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID, Name: who.Key.Name, Window: q.Window, Label: q.Label,
+		Limit: llm.Micro(limit.Scale(int64(b.Limit), permille)), Used: used, Warn: b.Warn, ResetsAt: q.ResetsAt})
 }
