@@ -44,8 +44,8 @@ func budgetsOf(flags *pflag.FlagSet, flag, currency string) (map[string]any, err
 
 // scalar is a number where the text is one, null for null, else the text.
 func scalar(s string) any {
-	if _, err := llm.ParseMicro(s); err == nil {
-		return json.Number(s)
+	if n, err := llm.ParseMicro(s); err == nil {
+		return json.Number(n.String())
 	}
 	if s == "null" {
 		return nil

@@ -277,10 +277,11 @@ func (f field) value(flags *pflag.FlagSet, currency string) (any, error) {
 	if s == "null" {
 		return nil, nil
 	}
-	if _, err := llm.ParseMicro(s); err != nil {
+	amount, err := llm.ParseMicro(s)
+	if err != nil {
 		return nil, usageError("--%s: %v", f.flag, err)
 	}
-	return json.Number(s), nil
+	return json.Number(amount.String()), nil
 }
 
 // moneyName puts the currency into a member's name: balance -> balanceCny, input*Per1M -> inputCnyPer1M.

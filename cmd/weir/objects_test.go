@@ -14,6 +14,7 @@ func TestObjectsAsk(t *testing.T) {
 		{"channel update 1 --concurrency-limit 0", `PATCH /admin/channels/1 {"concurrencyLimit":0}`},
 		{"key limits 1 --budget day:limit=2.5,anchor=6,timezone=Asia/Shanghai --budget week:anchor=monday,timezone=null --budget month:none",
 			`POST /admin/keys/1/limits {"budgets":{"day":{"anchor":6,"limitCny":2.5,"timezone":"Asia/Shanghai"},"month":null,"week":{"anchor":"monday","timezone":null}}}`},
+		{"key limits 1 --monthly-quota 007.50 --budget day:limit=05,anchor=06", `POST /admin/keys/1/limits {"budgets":{"day":{"anchor":6,"limitCny":5}},"monthlyQuotaCny":7.5}`},
 		{"limits get", "GET /admin/limits/global"},
 		{"limits set --qps-limit 9", `PUT /admin/limits/global {"qpsLimit":9}`},
 		{"audit list --limit 5", "GET /admin/audit?limit=5"},
