@@ -173,16 +173,36 @@ func (r *remote) print(answer []byte, columns []string) error {
 	return w.Flush()
 }
 
+// table prints rows under their columns; a * in a column's name stands for the gateway's currency, whichever it is.
 func table(w io.Writer, rows []any, columns []string) {
-	fmt.Fprintln(w, strings.ToUpper(strings.Join(columns, "\t")))
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = columnIn(rows, c)
+	}
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(names, "\t")))
 	for _, row := range rows {
 		object, _ := row.(map[string]any)
-		cells := make([]string, len(columns))
-		for i, c := range columns {
-			cells[i] = cell(object[c])
+		cells := make([]string, len(names))
+		for i, name := range names {
+			cells[i] = cell(object[name])
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
+}
+
+// columnIn is the name that a column has in rows.
+func columnIn(rows []any, column string) string {
+	before, after, amount := strings.Cut(column, "*")
+	if !amount || len(rows) == 0 {
+		return before + after
+	}
+	first, _ := rows[0].(map[string]any)
+	for name := range first {
+		if len(name) == len(before)+len("Cny")+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after) {
+			return name
+		}
+	}
+	return before + after
 }
 
 // cell is one value on one line.

@@ -181,7 +181,7 @@ func (b *books) reservations() *cobra.Command {
 		Long: "List what is held for requests that have not ended. In the folder of a stopped gateway these are what its next start settles.\n" + whichLedger}
 	limit := c.Flags().String("limit", "", "rows of a page")
 	cursor := c.Flags().String("cursor", "", "continue a list")
-	columns := []string{"id", "startedAt", "userId", "keyId", "model", "heldMicroCny", "outputTokens"}
+	columns := []string{"id", "startedAt", "userId", "keyId", "model", "heldMicro*", "outputTokens"}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := query(map[string]string{"limit": *limit, "cursor": *cursor})
 		return b.show(columns, func(st ledger.Store, view admin.LedgerView) (json.Marshaler, error) {

@@ -62,7 +62,7 @@ var objects = []object{
 	{name: "org", path: "/admin/orgs", columns: []string{"id", "name", "qpsLimit", "tpmLimit"},
 		fields: append([]field{{"name", "name", text, "name"}}, rateFields...)},
 	{name: "user", path: "/admin/users", stays: map[string]string{"org-id": "a user stays in its org",
-		"balance": "money moves with `weir user balance ID --delta AMOUNT` (or --set AMOUNT)"}, columns: []string{"id", "orgId", "name", "balanceCny"},
+		"balance": "money moves with `weir user balance ID --delta AMOUNT` (or --set AMOUNT)"}, columns: []string{"id", "orgId", "name", "balance*"},
 		fields: append([]field{{"org-id", "orgId", integer, "the org it belongs to"}, {"name", "name", text, "name"},
 			{"balance", "balance", money, "prepaid balance (default 0: what has a price is refused with 402; null: unmetered)"},
 			{"overrun", "overrun", text, "who pays beyond a hold: debt (the user), clip (the house) or cut (the stream ends)"}}, rateFields...)},
@@ -73,7 +73,7 @@ var objects = []object{
 			{"timezone", "timezone", text, "zone of its month, and of budgets without one, such as Asia/Shanghai"},
 			{"expires-in-days", "expiresInDays", integer, "days until it expires"},
 			{"label", "labels", pairs, "label, `name=value`; repeatable"}}, keyLimitFields...)},
-	{name: "model", path: "/admin/models", put: true, columns: []string{"name", "channels", "inputCnyPer1M", "outputCnyPer1M", "qpsLimit", "tpmLimit"},
+	{name: "model", path: "/admin/models", put: true, columns: []string{"name", "channels", "input*Per1M", "output*Per1M", "qpsLimit", "tpmLimit"},
 		fields: append([]field{{"channels", "channels", list, "channels that serve it (none: all of its dialect)"},
 			{"input", "input*Per1M", money, "price per million input tokens"}, {"cached-input", "cachedInput*Per1M", money, "price per million cached input tokens"},
 			{"cache-write", "cacheWrite*Per1M", money, "price per million input tokens written to the provider's cache"},
@@ -344,7 +344,7 @@ func (a *app) usage() *cobra.Command {
 			}
 			return byFlag(err, fields, r.currency)
 		}
-		err := r.call(c.Context(), "GET", "/admin/usage"+query(q), nil, "at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicroCny")
+		err := r.call(c.Context(), "GET", "/admin/usage"+query(q), nil, "at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicro*")
 		return byFlag(err, fields, r.currency)
 	}
 	return c

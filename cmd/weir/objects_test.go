@@ -27,6 +27,26 @@ func TestObjectsAsk(t *testing.T) {
 	}
 }
 
+// TestListsShowAmountsOfAnyCurrency: no flag is needed to read what a gateway of another currency says.
+func TestListsShowAmountsOfAnyCurrency(t *testing.T) {
+	g, env := stubAdmin(t)
+	for args, row := range map[string]string{
+		"user list":           `{"id":1,"name":"alice","balanceMicroUsd":70,"balanceUsd":70}`,
+		"model list":          `{"name":"m","inputUsdPer1M":70,"cachedInputUsdPer1M":1,"outputUsdPer1M":2}`,
+		"usage":               `{"costMicroUsd":70,"costUsd":0.00007}`,
+		"ledger reservations": `{"id":1,"heldMicroUsd":70}`,
+	} {
+		g.answer = `{"data":[` + row + `]}`
+		if out := must(t, env, strings.Fields(args)...); !strings.Contains(out, "USD") || !strings.Contains(out, " 70") {
+			t.Errorf("weir %s prints %s", args, out)
+		}
+	}
+	g.answer = `{"data":[]}`
+	if out := must(t, env, "user", "list"); strings.TrimSpace(out) != "ID  ORGID  NAME  BALANCE" {
+		t.Errorf("an empty list is %q", out)
+	}
+}
+
 // TestUsageForProgramsIsPassedOn: NDJSON and CSV arrive byte for byte, every record of them.
 func TestUsageForProgramsIsPassedOn(t *testing.T) {
 	g, env := stubAdmin(t)
