@@ -104,6 +104,19 @@ func (r *remote) send(ctx context.Context, method, path string, body []byte, con
 	return nil, err
 }
 
+// copy prints an answer as it comes, however large it is and however long it takes.
+func (r *remote) copy(ctx context.Context, path string) error {
+	resp, err := r.send(ctx, http.MethodGet, path, nil, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err = io.Copy(r.app.out, resp.Body); err != nil {
+		err = fmt.Errorf("the answer was cut off: %w", err)
+	}
+	return err
+}
+
 // refusal is an error of the admin API.
 type refusal struct {
 	status         int

@@ -338,11 +338,7 @@ func (a *app) usage() *cobra.Command {
 			q[n] = *v
 		}
 		if f := q["format"]; f == "ndjson" || f == "csv" { // for programs: as it is
-			answer, err := r.do(c.Context(), "GET", "/admin/usage"+query(q), nil, "")
-			if err == nil {
-				_, err = a.out.Write(answer)
-			}
-			return byFlag(err, fields, r.currency)
+			return byFlag(r.copy(c.Context(), "/admin/usage"+query(q)), fields, r.currency)
 		}
 		err := r.call(c.Context(), "GET", "/admin/usage"+query(q), nil, "at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicro*")
 		return byFlag(err, fields, r.currency)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -64,6 +67,21 @@ func TestUsageForProgramsIsPassedOn(t *testing.T) {
 	g.status, g.answer = 400, `{"error":{"message":"no"}}`
 	if out, stderr, code := weir(t, env, "usage", "--format", "csv"); code != exitFail || out != "" || stderr != "weir: no\n" {
 		t.Errorf("a refusal gives %d, %q, %q", code, out, stderr)
+	}
+}
+
+// TestUsageForProgramsIsNotHeld: records go out as they come, and an answer that breaks is no whole one.
+func TestUsageForProgramsIsNotHeld(t *testing.T) {
+	const line = "{\"id\":1}\n"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, line)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer srv.Close()
+	env := map[string]string{"WEIR_ADMIN_URL": srv.URL, "WEIR_ADMIN_TOKEN": "secret"}
+	if out, stderr, code := weir(t, env, "usage", "--format", "ndjson"); code != exitFail || out != line || !strings.Contains(stderr, "cut off") {
+		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
 }
 

@@ -286,7 +286,7 @@ func (r *open) reason() Reason {
 
 // ending is the entry that settles it.
 func (r *Recovery) ending(nowMS int64) llm.Entry {
-	e := llm.Entry{Kind: llm.EntrySettle, ID: r.Reserve.ID, AtMS: nowMS, Status: llm.StatusPartial, Estimated: true,
+	e := llm.Entry{Kind: llm.EntrySettle, ID: r.Reserve.ID, AtMS: nowMS, Status: llm.StatusPartial, Estimated: true, ServiceTier: r.Reserve.ServiceTier,
 		Usage: llm.Usage{InputTokens: r.Reserve.Usage.InputTokens, OutputTokens: r.Output}}
 	if r.Reserve.Billed {
 		e.Cost = r.Reserve.Price.Cost(e.Usage)
