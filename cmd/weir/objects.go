@@ -80,6 +80,7 @@ var objects = []object{
 			{"output", "output*Per1M", money, "price per million output tokens"}, {"request", "request", money, "price per request"},
 			{"target", "target", text, "the provider's name for it, where it differs"},
 			{"max-output-tokens", "maxOutputTokens", integer, "output bound when a request gives none"},
+			{"service-tier", "serviceTiers", pairs, "factor of the price at a service tier, `name=factor`, such as flex=0.5; repeatable, replaces all"},
 			{"free", "free", yes, "it costs nothing, on purpose"}, {"label", "labels", pairs, "label, `name=value`; repeatable"}}, rateFields...)},
 	{name: "channel", path: "/admin/channels", columns: []string{"id", "name", "provider", "baseUrl", "priority", "weight", "state"},
 		fields: append([]field{{"name", "name", text, "name"}, {"provider", "provider", text, "openai or anthropic"}, {"base-url", "baseUrl", text, "base URL"},

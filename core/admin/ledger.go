@@ -141,7 +141,7 @@ func (v LedgerView) line(l *ledger.Line) object {
 		o = append(o, member{p.name, given(reserves, decimal(p.price))})
 	}
 	return append(o, object{{"latencyMs", given(ends, e.LatencyMS)}, {"firstByteMs", orNull(e.FirstMS)},
-		{"periodWeek", period(about.WeekLabel)}, {"periodDay", period(about.DayLabel)}}...)
+		{"periodWeek", period(about.WeekLabel)}, {"periodDay", period(about.DayLabel)}, {"serviceTier", orNull(e.ServiceTier)}}...)
 }
 
 // given is a value where it is meant, else null.

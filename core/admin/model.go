@@ -1,6 +1,12 @@
 package admin
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/upstream"
@@ -21,12 +27,57 @@ func (a *API) modelView(m upstream.Model) object {
 		{"input" + per, price(m.Price.Input)}, {"cachedInput" + per, price(m.Price.CachedInput)},
 		{"cacheWrite" + per, price(m.Price.CacheWrite)}, {"output" + per, price(m.Price.Output)},
 		{"request" + a.suffix, price(m.Price.Request)}, {"priced", m.Priced}, {"free", m.Free},
-		{"maxOutputTokens", m.MaxOutputTokens}, {"labels", table(m.Labels)}}
+		{"maxOutputTokens", m.MaxOutputTokens}, {"labels", table(m.Labels)}, {"serviceTiers", factors(m.ServiceTiers)}}
 }
 
 func (a *API) listModels(c *call) (answer, error) {
 	q := parseQuery(c.URL, "limit", "cursor")
 	return pageOf(q, a.goods.Load().models, func(m upstream.Model) string { return m.Name }, parseName, a.modelView)
+}
+
+// factors are multiples of a price by name, as people write them.
+func factors(permille map[string]uint32) map[string]json.Number {
+	out := make(map[string]json.Number, len(permille))
+	for name, f := range permille {
+		out[name] = json.Number(llm.Factor(f))
+	}
+	return out
+}
+
+// factors reads multiples of a price by name, each a number or a decimal string; the catalog checks the names.
+func (b *body) factors(name string, to *map[string]uint32) {
+	b.table(name, func(values map[string]string) error {
+		out := make(map[string]uint32, len(values))
+		for _, k := range slices.Sorted(maps.Keys(values)) {
+			f, err := llm.ParseFactor(values[k])
+			if err != nil {
+				return fmt.Errorf("%.70q: %w", k, err)
+			}
+			out[k] = f
+		}
+		*to = out
+		return nil
+	})
+}
+
+// table reads an object of numbers or decimal strings, as they are written. It replaces what was there.
+func (b *body) table(name string, take func(map[string]string) error) {
+	raw := b.take(name)
+	if raw == nil {
+		return
+	}
+	var values map[string]json.RawMessage
+	if json.Unmarshal(raw, &values) != nil || values == nil {
+		b.fail(name, "expected an object of numbers, got %s", jsonKind(raw))
+		return
+	}
+	texts := make(map[string]string, len(values))
+	for k, v := range values {
+		texts[k] = strings.Trim(string(v), `"`)
+	}
+	if err := take(texts); err != nil {
+		b.fail(name, "%s", err.Error())
+	}
 }
 
 // missingModel is the 404 of a name, with the nearest one.
@@ -81,6 +132,7 @@ func (a *API) readModel(b *body, m *upstream.Model) error {
 	b.count("tpmLimit", &m.TPMLimit)
 	b.integer("maxOutputTokens", (*int64)(&m.MaxOutputTokens), 0, maxOutputTokens, "a whole number from 0 (unknown) to 100000000")
 	b.labels("labels", &m.Labels)
+	b.factors("serviceTiers", &m.ServiceTiers)
 	a.readPrice(b, m)
 	return b.end()
 }

@@ -206,6 +206,15 @@ func TestModels(t *testing.T) {
 	f.ok("PUT", "/admin/models/gpt", j{"cachedInputCnyPer1M": 0.5}).has(t, "cachedInputCnyPer1M", "0.5", "inputCnyPer1M", 2)
 	f.ok("PUT", "/admin/models/gpt", j{"inputCnyPer1M": 3, "target": "gpt-real"}).has(t, "cachedInputCnyPer1M", "0.5", "cacheWriteCnyPer1M", 3, "target", "gpt-real")
 	f.ok("PUT", "/admin/models/gpt", j{"free": true, "target": nil}).has(t, "priced", false, "inputCnyPer1M", nil, "free", true, "target", nil)
+	f.refused(400, "PUT", "/admin/models/gpt", j{"serviceTiers": j{"flex": 0.0001}}, "serviceTiers", "0.001")
+	f.refused(400, "PUT", "/admin/models/gpt", j{"serviceTiers": j{"default": 2}}, "is the price itself")
+	f.refused(400, "PUT", "/admin/models/gpt", j{"serviceTiers": 2}, "expected an object")
+	f.ok("PUT", "/admin/models/gpt", j{"serviceTiers": j{"flex": "0.5", "priority": 2}}).has(t, "serviceTiers.flex", "0.5", "serviceTiers.priority", 2)
+	f.ok("PUT", "/admin/models/gpt", j{"tpmLimit": 7}).has(t, "serviceTiers.flex", "0.5")
+	if m, _ := f.proxy.catalog.Model([]byte("gpt")); len(m.ServiceTiers) != 2 || m.ServiceTiers["flex"] != 500 {
+		t.Errorf("the proxy has %+v", m)
+	}
+	f.ok("PUT", "/admin/models/gpt", j{"serviceTiers": j{}}).has(t, "serviceTiers.flex", nil)
 	f.ok("PUT", "/admin/models/gpt", j{"requestCny": 0.01}).has(t, "priced", true, "free", false, "requestCny", "0.01", "inputCnyPer1M", 0)
 	f.ok("PUT", "/admin/models/meta-llama/Llama-3", j{"free": true}).has(t, "name", "meta-llama/Llama-3")
 	f.ok("GET", "/admin/models/meta-llama%2FLlama-3", nil).has(t, "name", "meta-llama/Llama-3")

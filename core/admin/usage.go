@@ -89,7 +89,7 @@ func (a *API) recordView(r *ledger.Record) object {
 	v = append(v, a.money("held", b.Held)...)
 	v = append(v, a.money("cost", e.Cost)...)
 	return append(v, object{{"latencyMs", e.LatencyMS}, {"firstByteMs", orNull(e.FirstMS)},
-		{"periodWeek", period(b.WeekLabel)}, {"periodDay", period(b.DayLabel)}}...)
+		{"periodWeek", period(b.WeekLabel)}, {"periodDay", period(b.DayLabel)}, {"serviceTier", orNull(e.ServiceTier)}}...)
 }
 
 // period is a quota's period for people: its month, or its first day; null when no quota was metered.

@@ -87,7 +87,8 @@ type Tier struct {
 // Model is one model of the file; its name is the key of the map.
 type Model struct {
 	upstream.Model `yaml:",inline"`
-	Price          *Price `yaml:"price"` // absent: no price
+	Price          *Price            `yaml:"price"`         // absent: no price
+	ServiceTiers   map[string]Factor `yaml:"service_tiers"` // of the price
 }
 
 // Price is in decimal units of the currency: per million tokens of each class, and per request.
@@ -148,6 +149,23 @@ func (a *Amount) UnmarshalYAML(node ast.Node) error {
 	*a = Amount(m)
 	return nil
 }
+
+// Factor multiplies a price, in 1/1000, read exactly.
+type Factor uint32
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler, as Amount does.
+func (f *Factor) UnmarshalYAML(node ast.Node) error {
+	t := node.GetToken()
+	n, err := llm.ParseFactor(t.Value)
+	if err != nil {
+		return &Error{Line: t.Position.Line, Column: t.Position.Column, Message: err.Error()}
+	}
+	*f = Factor(n)
+	return nil
+}
+
+// MarshalYAML writes the factor as it would be typed.
+func (f Factor) MarshalYAML() ([]byte, error) { return []byte(llm.Factor(uint32(f))), nil }
 
 // MarshalYAML writes the amount as it would be typed.
 func (a Amount) MarshalYAML() ([]byte, error) { return []byte(llm.Micro(a).String()), nil }

@@ -96,6 +96,8 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "limits: {global: {concurrency: 010}}\n", "010 is not a plain whole number"},
 		{valid + "limits: {global: {tpm: -0.5}}\n", "-0.5 is not a plain whole number"},
 		{valid + "limits: {global: {tpm: 0x10}}\n", "0x10 is not a plain whole number"},
+		{valid + "models:\n  m: {free: true, service_tiers: {flex: 0.0001}}\n", "0.001 to 1000"},
+		{valid + "models:\n  m: {free: true, service_tiers: {standard: 2}}\n", "is the price itself"},
 		{valid + "models:\n  m:\n    price: {input_per_1m: 1000}\n", "both input_per_1m and output_per_1m"},
 		{valid + "models:\n  m: {free: true, price: {input_per_1m: 1, output_per_1m: 1}}\n", "take one of the two away"},
 		{valid + "models:\n  m: {price: {input_per_1m: 1, output_per_1m: 1, cache_write_per_1m: -1}}\n", "not negative"},
@@ -157,6 +159,7 @@ channels: [{name: c, provider: openai, base_url: http://127.0.0.1:1}]
 models:
   m: {price: {input_per_1m: 1.08, output_per_1m: "4.32", per_request: 0.000001}, labels: {hot: "yes"}, qps_limit: 3}
   free: {free: true}
+  tiered: {free: true, service_tiers: {flex: 0.5, priority: "1.75", auto: 2}}
 `), env)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +167,8 @@ models:
 	models := c.UpstreamModels()
 	want := upstream.Model{Name: "m", Priced: true, QPSLimit: 3, Labels: map[string]string{"hot": "yes"},
 		Price: llm.Price{Input: 1_080_000, CachedInput: 1_080_000, CacheWrite: 1_080_000, Output: 4_320_000, Request: 1}}
-	if len(models) != 2 || models[0].Name != "free" || models[0].Priced || !reflect.DeepEqual(models[1], want) {
+	tiers := map[string]uint32{"flex": 500, "priority": 1750, "auto": 2000}
+	if len(models) != 3 || !reflect.DeepEqual(models[2].ServiceTiers, tiers) || models[0].Name != "free" || models[0].Priced || !reflect.DeepEqual(models[1], want) {
 		t.Errorf("got %+v\nwant %+v", models, want)
 	}
 }

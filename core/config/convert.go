@@ -127,6 +127,12 @@ func (c *Config) UpstreamModels() []upstream.Model {
 		if p := c.Models[name].Price; p != nil {
 			m.Priced, m.Price = true, p.price()
 		}
+		for tier, f := range c.Models[name].ServiceTiers {
+			if m.ServiceTiers == nil {
+				m.ServiceTiers = map[string]uint32{}
+			}
+			m.ServiceTiers[tier] = uint32(f)
+		}
 		models = append(models, m)
 	}
 	return models

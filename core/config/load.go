@@ -210,7 +210,7 @@ type numbers struct {
 
 var (
 	plainInteger = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-	readAsTyped  = regexp.MustCompile(`\.(price\.[a-z_0-9]+|max_overdraft)$|^\$\.policies\.params\b`)
+	readAsTyped  = regexp.MustCompile(`\.(price\.[a-z_0-9]+|service_tiers\.[^.]+|max_overdraft)$|^\$\.policies\.params\b`)
 )
 
 // Visit implements ast.Visitor.

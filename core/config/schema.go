@@ -51,7 +51,7 @@ type schema struct{ descriptions map[string]string }
 
 // of is the schema of a value of type t at path.
 func (s schema) of(t reflect.Type, path string) map[string]any {
-	if t == reflect.TypeFor[Amount]() {
+	if t == reflect.TypeFor[Amount]() || t == reflect.TypeFor[Factor]() {
 		return map[string]any{"type": []string{"number", "string"}}
 	}
 	switch t.Kind() {

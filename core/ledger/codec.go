@@ -110,6 +110,7 @@ func (c *coder) fields(e *llm.Entry) {
 	number(c, &e.FirstMS, b.FirstMS)
 	number(c, &e.WeekLabel, b.WeekLabel)
 	number(c, &e.DayLabel, b.DayLabel)
+	text(c, &e.ServiceTier, b.ServiceTier)
 }
 
 // present moves to the next field and reports whether it is to be read.

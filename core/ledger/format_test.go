@@ -14,14 +14,14 @@ import (
 // reader is another program: it knows of the store what the package's documentation says and nothing else.
 type reader struct {
 	b    []byte
-	last map[byte]*[30]any // by kind; 0 is the reserve behind an ending
+	last map[byte]*[31]any // by kind; 0 is the reserve behind an ending
 }
 
 func (r *reader) uvarint() uint64 { v, n := binary.Uvarint(r.b); r.b = r.b[n:]; return v }
 func (r *reader) varint() int64   { v, n := binary.Varint(r.b); r.b = r.b[n:]; return v }
 
 // entry reads the fields of one entry, behind an ending when it is the reserve that goes with it.
-func (r *reader) entry(behind bool) (kind byte, f [30]any) {
+func (r *reader) entry(behind bool) (kind byte, f [31]any) {
 	kind = r.b[1]
 	from, mask := kind, binary.LittleEndian.Uint32(r.b[2:])
 	r.b = r.b[6:]
@@ -34,7 +34,7 @@ func (r *reader) entry(behind bool) (kind byte, f [30]any) {
 		for i := range f {
 			f[i] = map[bool]any{true: false, false: int64(0)}[i < 3]
 		}
-		f[12], f[13] = "", ""
+		f[12], f[13], f[30] = "", "", ""
 	}
 	for i := range f {
 		if mask>>i&1 == 0 {
@@ -55,13 +55,13 @@ func (r *reader) entry(behind bool) (kind byte, f [30]any) {
 	return kind, f
 }
 
-func fieldsOf(e llm.Entry) [30]any {
+func fieldsOf(e llm.Entry) [31]any {
 	p, u := e.Price, e.Usage
-	return [30]any{e.Stream, e.Estimated, e.Billed, int64(e.Endpoint), int64(e.Status), int64(e.ID), int64(e.RequestID), e.AtMS,
+	return [31]any{e.Stream, e.Estimated, e.Billed, int64(e.Endpoint), int64(e.Status), int64(e.ID), int64(e.RequestID), e.AtMS,
 		int64(e.OrgID), int64(e.UserID), int64(e.KeyID), int64(e.Label), e.Model, e.Channel, int64(p.Input), int64(p.CachedInput),
 		int64(p.CacheWrite), int64(p.Output), int64(p.Request), int64(e.Held), int64(e.Cost), int64(u.InputTokens),
 		int64(u.CachedInputTokens), int64(u.CacheWriteTokens), int64(u.OutputTokens), int64(e.HTTPStatus), e.LatencyMS, e.FirstMS,
-		int64(e.WeekLabel), int64(e.DayLabel)}
+		int64(e.WeekLabel), int64(e.DayLabel), e.ServiceTier}
 }
 
 // The documentation of the store is enough to read the log and to add up every balance from it.
@@ -75,7 +75,7 @@ func TestDocumentedFormat(t *testing.T) {
 	defer stop()
 	credits, posted := map[uint64]int64{}, map[uint64]int64{}
 	err := r.store.Scan([]byte("l"), nil, false, func(k, v []byte) bool {
-		c := &reader{b: v[1:], last: map[byte]*[30]any{}}
+		c := &reader{b: v[1:], last: map[byte]*[31]any{}}
 		first, n, _ := c.uvarint(), c.uvarint(), c.uvarint()
 		if v[0] != 1 || first != binary.BigEndian.Uint64(k[1:]) {
 			t.Fatalf("chunk %x begins with %x", k, v[:8])

@@ -36,7 +36,7 @@ func (h *hold) beginLocked(c *Claim, now time.Duration) {
 	h.granted = s.output
 	h.progress = progress{input: sane(c.Input)}
 	h.covered = h.progress.input + s.output
-	h.channel, h.layer, h.n = "", 0, 0
+	h.channel, h.layer, h.n, h.tier = "", 0, 0, c.Facts.ServiceTier
 	h.began, h.touched, h.notedAt = now, now, now
 	h.firstByte, h.noted = 0, 0
 	h.requests, h.tokens = Rate{}, Rate{}
@@ -195,6 +195,17 @@ func (r Reservation) UsageKnown(u llm.Usage) {
 	h.owe(now, u)
 }
 
+// Priced records the price that the answer is to be charged at, and the service tier it is of, where they are not those of
+// the hold. What is held stays.
+func (r Reservation) Priced(p llm.Price, tier string) {
+	h := r.enter(stateBusy)
+	if h == nil {
+		return
+	}
+	defer h.leave()
+	h.money.Price, h.tier = p, tier
+}
+
 // Answered records the HTTP status the client is told.
 func (r Reservation) Answered(status int) {
 	h := r.enter(stateBusy)
@@ -344,7 +355,7 @@ func (m *Memory) resolve(h *hold, now time.Duration, s *Settlement, estimated bo
 	*e = llm.Entry{}
 	e.Kind, e.ID, e.AtMS = kind, h.id, h.atMS+h.sinceMS(now)
 	e.Status, e.Usage, e.Cost, e.Estimated = s.Status, s.Usage, s.Cost, estimated
-	e.Channel, e.HTTPStatus, e.LatencyMS = h.channel, int32(h.progress.status), h.sinceMS(now)
+	e.ServiceTier, e.Channel, e.HTTPStatus, e.LatencyMS = h.tier, h.channel, int32(h.progress.status), h.sinceMS(now)
 	if h.firstByte > 0 {
 		e.FirstMS = max(h.sinceMS(h.firstByte), 1) // 0 would mean none
 		e.LatencyMS = max(e.LatencyMS, e.FirstMS)

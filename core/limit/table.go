@@ -37,6 +37,7 @@ type hold struct {
 	covered    llm.Tokens // input + output that the charges hold or have posted
 	progress   progress
 	channel    string
+	tier       string // service tier of the price
 	began      time.Duration
 	atMS       int64         // wall clock of admission
 	firstByte  time.Duration // 0: none yet

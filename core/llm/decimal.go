@@ -36,6 +36,21 @@ func ParseMicro(s string) (Micro, error) {
 	return m, nil
 }
 
+// MaxFactor is the largest factor of a price, in 1/1000.
+const MaxFactor = 1_000_000
+
+// ParseFactor reads the factor of a price, such as "0.5" or "2", exactly, into 1/1000: 0.001 to 1000.
+func ParseFactor(s string) (permille uint32, err error) {
+	m, err := ParseMicro(s)
+	if err != nil || m%1000 != 0 || m < 1000 || m/1000 > MaxFactor {
+		return 0, fmt.Errorf("%.40q is not a factor from 0.001 to 1000 with at most three decimals; write it like 0.5", s)
+	}
+	return uint32(m / 1000), nil
+}
+
+// Factor writes 1/1000 as ParseFactor reads them: "0.5".
+func Factor(permille uint32) string { return (Micro(permille) * 1000).String() }
+
 // String writes m in units, without trailing zeros: "12.5".
 func (m Micro) String() string {
 	sign, u := "", uint64(m)

@@ -57,6 +57,10 @@ type Entry struct {
 	HTTPStatus int32  // settle, void: what the client was told; 0 when it left first
 	LatencyMS  int64  // settle, void: admission to end
 	FirstMS    int64  // settle: admission to first upstream byte; 0 when there was none
+
+	// ServiceTier is the provider's service tier that Price is of, by the model's name for it; settle: the one Cost is at.
+	// Empty: the standard price.
+	ServiceTier string
 }
 
 // Labels are the periods that a reserve's cost is charged to, by Window; 0 is none.

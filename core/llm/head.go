@@ -72,6 +72,8 @@ type Head struct {
 	// prompt by its id, an item reference), so that it can only be counted flat.
 	Stored bool
 
+	ServiceTier Span // inside the quotes, escapes in place; empty when absent or null
+
 	Model   Span // inside the quotes, escapes in place
 	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes, escapes in place
 

@@ -42,9 +42,14 @@ func TestC13PriceAndRounding(t *testing.T) {
 		{"just above", p, llm.Usage{InputTokens: 20, CachedInputTokens: 0, OutputTokens: 0, CacheWriteTokens: 1}, "3.0375", 4_000},
 		{"per request and nothing else", perMillion(t, "0", "0", "0", "0", "0.00001"), llm.Usage{InputTokens: 9}, "10", 10_000},
 		{"per request and 1 token", perMillion(t, "0.15", "0", "0", "0", "0.00001"), llm.Usage{InputTokens: 1}, "10.15", 11_000},
-		{"batch: half of everything", p.Scale(500), llm.Usage{InputTokens: 1, OutputTokens: 1}, "0.375", 1_000},
-		{"batch, 1,000 tokens", p.Scale(500), llm.Usage{InputTokens: 1_000, OutputTokens: 1_000}, "375", 375_000},
+		{"batch: half of everything", tier(t, p, "0.5"), llm.Usage{InputTokens: 1, OutputTokens: 1}, "0.375", 1_000},
+		{"batch, 1,000 tokens", tier(t, p, "0.5"), llm.Usage{InputTokens: 1_000, OutputTokens: 1_000}, "375", 375_000},
 		{"batch, per request", perMillion(t, "0.15", "0", "0", "0", "0.00002").Scale(500), llm.Usage{InputTokens: 2}, "10.15", 11_000},
+		{"priority, 1 token", tier(t, p, "1.75"), llm.Usage{InputTokens: 1}, "0.2625", 1_000},
+		{"priority, all classes, rounded once", tier(t, p, "2"), llm.Usage{InputTokens: 3, CachedInputTokens: 1, CacheWriteTokens: 1, OutputTokens: 1}, "2.025", 3_000},
+		{"a factor that a class does not take evenly is rounded up for it", tier(t, perMillion(t, "0.000001", "0", "0", "0.000001", "0"), "0.5"),
+			llm.Usage{InputTokens: 1_000_000, OutputTokens: 1_000_000}, "2", 2_000},
+		{"two factors, rounded up each", tier(t, p, "0.333").Scale(1500), llm.Usage{InputTokens: 1_000}, "74.925", 75_000},
 		{"free", llm.Price{}, llm.Usage{InputTokens: 5, OutputTokens: 5}, "0", 0},
 	} {
 		var sum llm.Micro
@@ -58,6 +63,24 @@ func TestC13PriceAndRounding(t *testing.T) {
 		up := new(big.Int).Div(new(big.Int).Add(exact.Num(), new(big.Int).Sub(exact.Denom(), big.NewInt(1))), exact.Denom())
 		if want := llm.Micro(up.Int64()) * requests; sum != c.sum || sum != want {
 			t.Errorf("%s: %d in sum; the table says %d, the rule %d", c.name, sum, c.sum, want)
+		}
+	}
+}
+
+// tier is a price at a service tier, whose factor is given as people write it.
+func tier(t *testing.T, p llm.Price, factor string) llm.Price {
+	t.Helper()
+	permille, err := llm.ParseFactor(factor)
+	if err != nil || llm.Factor(permille) != factor {
+		t.Fatalf("%s is read as %d, %v", factor, permille, err)
+	}
+	return p.Scale(permille)
+}
+
+func TestParseFactorTakesNothingElse(t *testing.T) {
+	for _, s := range []string{"", "0", "-1", "0.0005", "1.2345", "1000.001", "half", "1e1"} {
+		if f, err := llm.ParseFactor(s); err == nil {
+			t.Errorf("%q is read as %d", s, f)
 		}
 	}
 }

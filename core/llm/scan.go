@@ -112,6 +112,8 @@ func (s *scanner) member(m member) {
 		s.background()
 	case mPreviousResponseID, mConversation:
 		s.stored()
+	case mServiceTier:
+		s.h.ServiceTier, _ = s.optionalString("service_tier")
 	default:
 		s.other()
 	}

@@ -38,6 +38,7 @@ const (
 	mBackground
 	mPreviousResponseID
 	mConversation
+	mServiceTier
 	members
 )
 
@@ -49,7 +50,7 @@ var memberNames = [members]string{
 	mTools: "tools", mFunctions: "functions", mToolChoice: "tool_choice", mFunctionCall: "function_call",
 	mResponseFormat: "response_format", mText: "text", mUser: "user", mMetadata: "metadata", mUserID: "user_id",
 	mLogitBias: "logit_bias", mBackground: "background", mPreviousResponseID: "previous_response_id",
-	mConversation: "conversation",
+	mConversation: "conversation", mServiceTier: "service_tier",
 }
 
 // caps are the output caps that each endpoint has. Of several, the highest bit is the one to recommend.
@@ -131,6 +132,8 @@ func lookupRest(name []byte) member {
 		return mPreviousResponseID
 	case "conversation":
 		return mConversation
+	case "service_tier":
+		return mServiceTier
 	}
 	return mNone
 }

@@ -41,6 +41,7 @@ type call struct {
 	input    llm.Tokens
 	output   llm.Tokens // upper bound over all choices
 	soft     bool
+	terms    terms
 	facts    policy.Facts
 	decision policy.Decision
 	claim    limit.Claim

@@ -132,7 +132,8 @@ func (c *call) endUser() string {
 func (s *Server) claimFor(c *call, price llm.Price) *limit.Claim {
 	who, d, cl := c.caller, &c.decision, &c.claim
 	cl.Caller = limit.Caller{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID}
-	cl.Facts = llm.Entry{Endpoint: c.endpoint(), Stream: c.head.Stream, Model: c.model.Name, RequestID: c.id, AtMS: c.now.UnixMilli()}
+	cl.Facts = llm.Entry{Endpoint: c.endpoint(), Stream: c.head.Stream, Model: c.model.Name, ServiceTier: c.terms.tier, RequestID: c.id,
+		AtMS: c.now.UnixMilli()}
 	cl.Unlimited = d.NoLimit
 	cl.Input, cl.Output, cl.Choices, cl.SoftOutput = c.input, c.output, c.head.Choices, c.soft
 	cl.Money = moneyFor(who, d, price)

@@ -140,6 +140,9 @@ func (r *relay) step() ([]byte, error) {
 		return r.broke(err)
 	}
 	r.parser.Parse(raw, r.visit)
+	if r.call.terms.open {
+		r.call.heed(r.res, r.parser.Told())
+	}
 	r.report()
 	switch {
 	case r.denied != nil:

@@ -251,7 +251,7 @@ func (s *Server) walk(c *call) error {
 		return s.deny(c, denial)
 	}
 	s.measure(c, model)
-	price, err := priceFor(model, caller)
+	price, err := c.agree(model, caller)
 	if err != nil {
 		return err
 	}

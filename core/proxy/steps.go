@@ -306,6 +306,10 @@ func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response)
 	s.write(c, resp, body)
 	c.closeUpstream()
 	res.Answered(resp.Status)
+	if c.terms.open {
+		told := upstream.Tell(c.endpoint(), body)
+		c.heed(res, &told)
+	}
 	c.record.settled(res.Commit(usage, reported), reported)
 	return s.acknowledged(c, c.record.seq)
 }

@@ -140,6 +140,9 @@ func (c *Catalog) addModel(m Model, byName map[string]*Channel, routes routeSet)
 	if min(m.Price.Input, m.Price.CachedInput, m.Price.CacheWrite, m.Price.Output, m.Price.Request) < 0 {
 		return llm.Invalid("price", "model %q: a price is not negative", m.Name)
 	}
+	if err := m.checkTiers(); err != nil {
+		return err
+	}
 	chosen, err := c.chosen(&m, byName)
 	if err != nil {
 		return err

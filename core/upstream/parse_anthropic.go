@@ -46,6 +46,7 @@ func (p *Parser) readMessages(c *cursor) {
 		case "message":
 			p.messageStart(c)
 		case "usage":
+			p.told.usage(*c)
 			p.ev.HasUsage = p.tally.anthropic(c, false) || p.ev.HasUsage
 		case "delta", "content_block":
 			p.block(c)
@@ -72,6 +73,7 @@ func (p *Parser) messageStart(c *cursor) {
 		}
 		switch string(name) {
 		case "usage":
+			p.told.usage(*c)
 			p.ev.HasUsage = p.tally.anthropic(c, true) || p.ev.HasUsage
 		case "content":
 			for ok := c.enter('['); ok && c.more(']'); {

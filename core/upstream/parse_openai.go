@@ -118,6 +118,8 @@ func (p *Parser) readChat(c *cursor) {
 		case "error":
 			p.ev.Error = c.peek() != 'n'
 			c.skip()
+		case "service_tier":
+			p.told.tier(c)
 		default:
 			p.other(name, c)
 		}
@@ -340,6 +342,7 @@ func (p *Parser) responsesEvent(c *cursor, kind, delta, response, item []byte) {
 	case "response.completed", "response.incomplete", "response.failed":
 		p.ev.Terminal, p.ev.Error = true, string(kind) == "response.failed"
 		p.usageIn(c, response)
+		p.told.answer(p.ep, cursor{b: response})
 		if !p.ev.HasUsage && !p.spoke {
 			p.list(&cursor{b: response}, "output", (*Parser).item)
 		}

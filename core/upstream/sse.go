@@ -186,6 +186,7 @@ type Parser struct {
 	joined []byte   // data of several lines
 	deltas [][]byte // backing of ev.Deltas
 	tally  tally
+	told   Told
 	over   bool // the terminal event came: what follows it means nothing
 	unread int  // bytes of members that were not understood, in this event
 	depth  int  // of content in content
@@ -200,7 +201,8 @@ func NewParser(ep llm.Endpoint) *Parser { return &Parser{ep: ep} }
 
 // Reset makes p as new, for another stream, keeping its buffers.
 func (p *Parser) Reset(ep llm.Endpoint) {
-	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0], shape: shape{p.shape.before[:0], p.shape.after[:0]}}
+	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0], told: Told{Tier: p.told.Tier[:0]},
+		shape: shape{p.shape.before[:0], p.shape.after[:0]}}
 }
 
 // Parse splits raw (whole events) and visits each. It allocates nothing per event. Data that is not JSON is visited

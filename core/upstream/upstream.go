@@ -56,6 +56,7 @@ type Model struct {
 	Free            bool              `json:"free" yaml:"free"` // no price is meant, not missing
 	MaxOutputTokens llm.Tokens        `json:"maxOutputTokens" yaml:"max_output_tokens"`
 	Labels          map[string]string `json:"labels,omitempty" yaml:"labels"`
+	ServiceTiers    map[string]uint32 `json:"serviceTiers,omitempty" yaml:"-"` // factors of Price in 1/1000, by the provider's name of the tier
 }
 
 // Channel is a provider, a base URL and a credential. Stored under "channel".
