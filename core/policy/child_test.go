@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/gob"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,14 @@ func TestChildMemoryIsBounded(t *testing.T) {
 		want = "" // the race detector's allocator dies with words of its own
 	}
 	wantRefusal(t, err, want)
+}
+
+// What a child says is bounded as exec copies it, too.
+func TestHeadKeepsNoMore(t *testing.T) {
+	h := &head{limit: 3}
+	if n, err := io.Copy(h, strings.NewReader("abcdef")); n != 6 || err != nil || h.kept.String() != "abc" {
+		t.Errorf("copied %d, kept %q; %v", n, h.kept.String(), err)
+	}
 }
 
 func TestIsChildAnswersABrokenJob(t *testing.T) {

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,16 @@ func TestRunCases(t *testing.T) {
 		if diff := cmp.Diff(want[i], r.Diff); diff != "" || r.Passed != (want[i] == nil) {
 			t.Errorf("%s: passed %v\n%s", r.Name, r.Passed, diff)
 		}
+	}
+}
+
+// More results than the child may give are a refusal that says so.
+func TestRunCasesRefusesTooMany(t *testing.T) {
+	cases := `{"cases":[` + strings.Repeat(`{"facts":{},"want":{}},`, 6000) + `{"facts":{},"want":{}}]}`
+	dims := manyDims(slices.Repeat([]uint32{abi.KindKey}, abi.MaxDims)...)
+	_, err := RunCases(context.Background(), Options{}, guest(dims).bytes(), "", []byte(cases))
+	if err == nil || !strings.Contains(err.Error(), "results of more than 16 MiB") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -59,6 +59,9 @@ func (m *prepared) id() string { return m.Hash + "-" + m.Profile }
 // cacheDir is the module's own folder: what its child writes can touch no other module's code.
 func (m *prepared) cacheDir(root string) string { return filepath.Join(root, modulesDir, m.id()) }
 
+// maxVerdict bounds what the child may answer, in bytes.
+const maxVerdict = 16 << 20
+
 var errWall = errors.New("the child's time is over")
 
 // runChild has the child try j and gives what became of it. The error says why the module is refused.
@@ -82,19 +85,23 @@ func runChild(ctx context.Context, o *Options, p *profile, j *job) (*verdict, er
 	defer stop()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = childEnviron()
-	out, stderr := &head{limit: 4 << 20}, &head{limit: 8 << 10}
+	out, stderr := &head{limit: maxVerdict}, &head{limit: 8 << 10}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = &in, out, stderr
 	cmd.WaitDelay = time.Second
 	alone(cmd)
 	err := cmd.Run()
+	full := out.kept.Len() == out.limit
 	var v verdict
-	if err == nil && gob.NewDecoder(&out.Buffer).Decode(&v) == nil {
+	if err == nil && gob.NewDecoder(&out.kept).Decode(&v) == nil {
 		if v.Refusal != "" {
 			return nil, refuse("%s", v.Refusal)
 		}
 		return &v, nil
 	}
-	return nil, explain(ctx, p, cmd, stderr.Bytes(), err)
+	if err == nil && full {
+		return nil, refuse("its cases give results of more than %d MiB; try fewer at once", maxVerdict>>20)
+	}
+	return nil, explain(ctx, p, cmd, stderr.kept.Bytes(), err)
 }
 
 // childEnviron is next to nothing: the child handles what strangers wrote and must not hold the gateway's secrets.
@@ -133,15 +140,16 @@ func cpuTime(state *os.ProcessState) time.Duration {
 	return state.UserTime() + state.SystemTime() + 100*time.Millisecond
 }
 
-// head keeps the first limit bytes written to it.
+// head keeps the first limit bytes written to it. The buffer is no embedded one: its ReadFrom, which exec would prefer,
+// knows no limit.
 type head struct {
-	bytes.Buffer
+	kept  bytes.Buffer
 	limit int
 }
 
 // Write implements io.Writer; it never fails, so that a talkative child is not ended by its pipe.
 func (h *head) Write(b []byte) (int, error) {
-	h.Buffer.Write(b[:min(len(b), h.limit-h.Len())])
+	h.kept.Write(b[:min(len(b), h.limit-h.kept.Len())])
 	return len(b), nil
 }
 
