@@ -149,7 +149,6 @@
 //	6 request id        13 channel (text)    20 cost, or credit delta     27 first byte, ms
 //	28 label of the week                     29 label of the day
 //	30 service tier (text)
-//	30 service tier (text)
 //
 // A reader that meets a bit it does not know has met a newer version. To read a running ledger, take a backup of it
 // (see backup.go for its format).
