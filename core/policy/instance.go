@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
+
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/weir-gateway/weir/sdk/abi"
-	"strings"
 )
 
 // fault is why a call gave no decision.
@@ -50,21 +51,26 @@ type instance struct {
 	lines  int    // log lines left in this call
 	log    func(level uint32, text []byte)
 	words  map[string]string // strings met in answers, so that a repeated one is not allocated again
+	texts  int64             // what words take, in bytes
+	deep   int64             // the stack that calls have left, in bytes
 	books  booked            // what the instance takes beside its memory
 }
 
-// What an instance takes beside the guest's memory: about instanceBytes for stack, tables and globals; and the stack
-// of a call that went deep stays with it. A frame costs at least a unit of fuel for every stackPerFuel bytes, and a call
-// of shallowFuel units fits what is there from the start.
+// What an instance takes beside the guest's memory: about instanceBytes for stack, tables and globals; the stack of a
+// call that went deep, which stays with it; and the texts of its answers. A frame costs at least a unit of fuel for every
+// stackPerFuel bytes, and a call of shallowFuel units fits what is there from the start. A text takes wordBytes beside its
+// own.
 const (
 	instanceBytes = 32 << 10
 	stackPerFuel  = 16
 	shallowFuel   = 10_000
+	wordBytes     = 64
 )
 
-// weigh books the stack that the last call may have left.
+// weigh books the stack and the texts that the last call may have left.
 func (in *instance) weigh() {
-	if size := instanceBytes + stackPerFuel*(int64(in.spent())-shallowFuel); size > in.books.size {
+	in.deep = max(in.deep, stackPerFuel*(int64(in.spent())-shallowFuel))
+	if size := instanceBytes + in.deep + in.texts; size > in.books.size {
 		in.books.book(size)
 	}
 }
@@ -289,9 +295,11 @@ func (in *instance) word(b []byte) string {
 	}
 	if len(in.words) >= maxWords {
 		clear(in.words)
+		in.texts = 0
 	}
 	s := string(b)
 	in.words[s] = s
+	in.texts += int64(len(s)) + wordBytes
 	return s
 }
 

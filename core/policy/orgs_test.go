@@ -461,6 +461,31 @@ func TestOrgsStacksAreBooked(t *testing.T) {
 	}
 }
 
+// So do the texts of its answers, which the host keeps so that a repeated one is no allocation.
+func TestOrgsTextsAreBooked(t *testing.T) {
+	a := guest(c32(respAt+abi.RespArena), c32('x'), c32(abi.MessageMax), []byte{opPrefix, 11, 0}, st16(respAt, abi.Major),
+		c32(respAt+abi.RespArena), ld32(reqAt+abi.ReqEntropy), []byte{0x36, 0, 0}, st32(respAt+abi.RespMessageOff, abi.RespArena),
+		st32(respAt+abi.RespMessageLen, abi.MessageMax), c32(abi.Decided))
+	h := openly(t, Options{Clock: llm.NewSystemClock()})
+	mustAdd(t, h, "talks", a.bytes())
+	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "talks"}})
+	patiently(h, 3)
+	f, d := sampleFacts(), new(Decision)
+	for i := range uint64(maxWords) {
+		f.Entropy = i&0x7f | i>>7<<8 // four letters of ASCII
+		if h.Decide(f, d); d.Tenant.Fault != "" || len(d.Tenant.Message) != abi.MessageMax {
+			t.Fatalf("decision %+v", d.Tenant)
+		}
+	}
+	if n := h.Stats().TenantBytes; n < instanceBytes+64<<10+(maxWords-1)*abi.MessageMax || n > 1<<20 {
+		t.Errorf("booked %d", n)
+	}
+	mustPlan(t, h, 3, Plan{})
+	if n := h.orgBytes.Load(); n != 0 {
+		t.Errorf("%d bytes are booked for nothing", n)
+	}
+}
+
 // While an org's instances cannot be made its on_error decides, at once after the first wait.
 func TestOrgsNotReady(t *testing.T) {
 	clock := llm.NewFakeClock(time.Unix(1_700_000_000, 0))
