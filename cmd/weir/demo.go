@@ -150,11 +150,9 @@ func (a *app) demoObjects(ctx context.Context, g *gateway, f demoFlags) (key str
 	if err != nil {
 		return "", err
 	}
-	wanted := map[string]any{"userId": user.ID, "name": "demo", "tier": "free", "labels": map[string]string{"team": "blue"}, "qpsLimit": demoQPS, "tpmLimit": demoTPM, "monthlyQuotaCny": 50}
-	if f.key == "" {
-		wanted["name"] = "demo " + a.clock.Wall().Format("2006-01-02 15:04:05")
-	} else {
-		wanted["plaintext"] = f.key
+	wanted := map[string]any{"userId": user.ID, "name": "demo " + a.clock.Wall().Format("2006-01-02 15:04:05"), "tier": "free", "labels": map[string]string{"team": "blue"}, "qpsLimit": demoQPS, "tpmLimit": demoTPM, "monthlyQuotaCny": 50}
+	if f.key != "" {
+		wanted["name"], wanted["plaintext"] = "demo "+f.key[:len("sk-weir-12345678")], f.key // to be found by its id characters
 	}
 	made, err := r.ensure(ctx, "/admin/keys", wanted)
 	if made.Plaintext == "" {

@@ -348,6 +348,20 @@ func TestDemoTwiceOnTheSameData(t *testing.T) {
 	}
 }
 
+// TestDemoWithAnotherKey: on data that was used before, the key that is asked for is the key that works.
+func TestDemoWithAnotherKey(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	for _, id := range []string{"demodemo", "demotoo2"} {
+		key := "sk-weir-" + id + "-" + strings.Repeat("a", 43)
+		t.Run(id, func(t *testing.T) {
+			p := &process{t: t, env: demo(t, "--data", data, "--key", key)}
+			if got := p.status(key, hello); got != http.StatusOK {
+				t.Errorf("a request with the key gets %d", got)
+			}
+		})
+	}
+}
+
 // TestDemoJSON: a script reads from the first line where everything is, and may ask at once; from the last how it went.
 func TestDemoJSON(t *testing.T) {
 	var c console
