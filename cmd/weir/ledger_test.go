@@ -130,6 +130,32 @@ func TestVerifyNamesTheFirstWrongAccount(t *testing.T) {
 	says("ledger", "verify")
 }
 
+// TestVerifyNamesDamage damages a table of a gateway that runs: the answer is what is damaged, and not that something is.
+func TestVerifyNamesDamage(t *testing.T) {
+	p := serve(t, "")
+	p.spend(p.key(), 1)
+	p.kill()
+	p.start() // what the log had is in a table now
+	tables, err := filepath.Glob(filepath.Join(p.env["DATA"], "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("%q, %v", tables, err)
+	}
+	f, err := os.OpenFile(tables[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0x55}, 64), 100); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"ledger verify", "backup x"} {
+		_, stderr, code := weir(t, p.env, strings.Fields(command)...)
+		if code != exitFail || !strings.Contains(stderr, filepath.Base(tables[0])) || !strings.Contains(stderr, "is damaged") {
+			t.Errorf("%s: exit %d, %s", command, code, stderr)
+		}
+	}
+}
+
 // TestBackupAndRestore copies a gateway that is running, and serves from the copy.
 func TestBackupAndRestore(t *testing.T) {
 	p := serve(t, "")

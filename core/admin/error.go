@@ -13,8 +13,10 @@ type class struct {
 	kind, code string
 }
 
-// classes is the one table from kinds to HTTP of this listener; what is absent is an internal error.
+// classes is the one table from kinds to HTTP of this listener; what is absent is an internal error, and so is one of
+// KindInternal without a code: with one, such as store_damaged, it was foreseen, and the operator is told.
 var classes = map[llm.Kind]class{
+	llm.KindInternal:     {http.StatusInternalServerError, "api_error", "internal_error"},
 	llm.KindInvalid:      {http.StatusBadRequest, "invalid_request_error", "invalid_request_error"},
 	llm.KindTooLarge:     {http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large"},
 	llm.KindUnauthorized: {http.StatusUnauthorized, "authentication_error", "authentication_error"},
@@ -34,6 +36,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var c class
 	if known {
 		c, known = classes[e.Kind]
+		known = known && (e.Kind != llm.KindInternal || e.Code != "")
 	}
 	if !known {
 		c, e = class{http.StatusInternalServerError, "api_error", "internal_error"}, llm.Errorf(llm.KindInternal, "internal error; the gateway's log has the cause")

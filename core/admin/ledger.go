@@ -210,6 +210,9 @@ func (a *API) backup(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	c, err := a.Ledger.Backup(w)
+	if err != nil && c.Keys == 0 {
+		return err // nothing was written
+	}
 	if err != nil {
 		a.abort("a backup", err)
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -91,5 +92,5 @@ func keyNum(key []byte, n int) (uint64, bool) {
 }
 
 func corrupt(key []byte, what string) error {
-	return llm.Errorf(llm.KindInternal, "the store is damaged: key %q: %s", key, what)
+	return &llm.Error{Kind: llm.KindInternal, Code: "store_damaged", Message: fmt.Sprintf("the store is damaged: key %q: %s", key, what)}
 }

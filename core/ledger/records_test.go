@@ -167,6 +167,8 @@ func TestVerifyNames(t *testing.T) {
 	}{
 		{"balance", ledger.Write{Key: n('u', 0, 0, 0, 0, 0, 0, 0, 1), Value: n(1, 2, 2)}, "user 1: stored credits 1 and posted 1"},
 		{"balance gone", ledger.Write{Key: n('u', 0, 0, 0, 0, 0, 0, 0, 1)}, "user 1: no stored totals"},
+		{"balance unreadable", ledger.Write{Key: n('u', 0, 0, 0, 0, 0, 0, 0, 1), Value: n(1, 2)}, "user 1: the stored totals do not read"},
+		{"month unreadable", ledger.Write{Key: append(n('q', 0, 0, 0, 0, 0, 0, 0, 7), 0, 3, 0x17, 0x7f), Value: n(9)}, "key 7, period 202623: the stored use does not read"},
 		{"month", ledger.Write{Key: append(n('q', 0, 0, 0, 0, 0, 0, 0, 7), 0, 3, 0x17, 0x7f), Value: n(1, 4)}, "key 7, period 202623: stored use 2"},
 		{"chunk", ledger.Write{Key: n('l', 0, 0, 0, 0, 0, 0, 0, 2), Value: n(1, 2)}, "ends too early"},
 		{"chunk gone", ledger.Write{Key: n('l', 0, 0, 0, 0, 0, 0, 0, 2)}, "from entry 1 to entry 3"},

@@ -294,10 +294,13 @@ func (s *Store) Apply(b []ledger.Write, sync bool) error {
 // of them may be a visitor that calls again.
 func (s *Store) enter() error {
 	if s.life.TryRLock() {
-		return nil
+		if !s.life.db.IsClosed() {
+			return nil
+		}
+		s.life.RUnlock()
 	}
 	if why := s.doubt.Load(); why != nil {
-		return *why
+		return &llm.Error{Kind: llm.KindUnavailable, Code: "store_unavailable", Message: "the store is being written anew after a sync that failed; try again", Err: *why}
 	}
 	return errClosed
 }
@@ -380,12 +383,18 @@ func wholeValue(item *badger.Item, value []byte) error {
 	return nil
 }
 
-// Scan implements ledger.Store.
+// Scan implements ledger.Store. Whoever visits everything, to verify it or to keep it, is told first of a table that was
+// damaged since it was opened: Badger would panic over it, or pass over it.
 func (s *Store) Scan(prefix, start []byte, reverse bool, visit func(key, value []byte) bool) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.life.RUnlock()
+	if len(prefix) == 0 && start == nil {
+		if err := checkTables(s.dir, true); err != nil {
+			return err
+		}
+	}
 	err := s.life.db.View(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions
 		o.PrefetchSize = 16

@@ -51,7 +51,7 @@ func check(dir string) error {
 			return err
 		}
 	}
-	if err := checkTables(dir); err != nil {
+	if err := checkTables(dir, false); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(dir, s.log.name)); s.log.name == "" || !errors.Is(err, fs.ErrNotExist) {
@@ -179,8 +179,8 @@ func zeros(f *os.File, from, to int64) bool {
 	}
 }
 
-// checkTables reads every block of every table that the manifest names.
-func checkTables(dir string) error {
+// checkTables reads every block of every table that the manifest names. While Badger is at work, a table may go.
+func checkTables(dir string, live bool) error {
 	f, err := os.Open(filepath.Join(dir, manifestName))
 	if err != nil {
 		return unreadable(dir, err)
@@ -192,7 +192,8 @@ func checkTables(dir string) error {
 	}
 	for id := range manifest.Tables {
 		name := table.IDToFilename(id)
-		if err := checkTable(filepath.Join(dir, name)); err != nil {
+		err := checkTable(filepath.Join(dir, name))
+		if err != nil && !(live && errors.Is(err, fs.ErrNotExist)) {
 			return damaged(dir, name, "%v", err)
 		}
 	}

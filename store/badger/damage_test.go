@@ -1,9 +1,11 @@
 package badger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -202,5 +204,65 @@ func TestDamageIsNamed(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != "store_damaged" || !strings.Contains(err.Error(), filepath.Base(path)) {
 			t.Errorf("%s damaged at %.0f %%: %v", filepath.Base(path), c.at*100, err)
 		}
+	}
+}
+
+// A table that is damaged while it is in use is named to whoever reads everything: Verify, and a backup.
+func TestDamageWhileOpen(t *testing.T) {
+	dir := history(t, false)
+	s, err := Open(dir, Options{})
+	must(t, err)
+	defer s.Close()
+	names, _ := filepath.Glob(filepath.Join(dir, "*.sst"))
+	table := names[len(names)-1]
+	f, err := os.OpenFile(table, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	was := make([]byte, 64)
+	_, err = f.ReadAt(was, 100)
+	must(t, err)
+	_, err = f.WriteAt(bytes.Repeat([]byte{0x55}, len(was)), 100)
+	must(t, err)
+	_, verr := ledger.Verify(s)
+	_, berr := ledger.Backup(s, io.Discard)
+	for _, err := range []error{verr, berr} {
+		var e *llm.Error
+		if !errors.As(err, &e) || e.Code != "store_damaged" || !strings.Contains(e.Message, filepath.Base(table)) {
+			t.Errorf("%v", err)
+		}
+	}
+	_, err = f.WriteAt(was, 100)
+	must(t, err)
+	if report, err := ledger.Verify(s); err != nil || len(report.Problems) > 0 {
+		t.Errorf("put right again: %v, %q", err, report.Problems)
+	}
+}
+
+// While what a failed sync left in doubt is not written anew, readers are told that, and to try again.
+func TestReadingInDoubt(t *testing.T) {
+	full := false
+	d := newDisk()
+	s, err := Open(t.TempDir(), Options{fsync: d.fsync})
+	must(t, err)
+	defer s.Close()
+	must(t, s.Apply([]ledger.Write{{Key: []byte("k"), Value: []byte("v")}}, false))
+	d.failWhen(func(_ int, name string) bool { return full })
+	full = true
+	for range 2 { // the second closes Badger, and cannot write anew
+		if s.Sync() == nil {
+			t.Fatal("synced")
+		}
+	}
+	s.life.Lock()
+	_, _, err = s.Get([]byte("k"))
+	s.life.Unlock()
+	var e *llm.Error
+	if !errors.As(err, &e) || e.Kind != llm.KindUnavailable {
+		t.Errorf("Get in the midst of a renewal: %v", err)
+	}
+	full = false
+	must(t, s.Sync())
+	if v, ok, err := s.Get([]byte("k")); string(v) != "v" || !ok || err != nil {
+		t.Errorf("%q %v %v", v, ok, err)
 	}
 }
