@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -56,11 +57,20 @@ type Latency struct {
 	Max float64 `json:"max"`
 }
 
-// Attack runs until Total requests were answered or ctx ends; a cut attack reports what it has.
+// Attack runs until Total requests were answered or ctx ends; a cut attack reports the answers that it has.
 func Attack(ctx context.Context, o Options, clock llm.Clock) (*Result, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	a, err := newAttack(o, clock)
 	if err != nil {
 		return nil, err
+	}
+	a.client.Dial = func(address string) (net.Conn, error) {
+		conn, err := fasthttp.Dial(address)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = conn.Close() }) // whoever waits for an answer on it stops waiting
+		}
+		return conn, err
 	}
 	start := clock.Mono()
 	var workers sync.WaitGroup
@@ -156,6 +166,9 @@ func (a *attack) work(ctx context.Context, start time.Duration, first chan<- str
 		}
 		sent := a.clock.Mono()
 		err := a.client.DoTimeout(req, resp, a.Timeout)
+		if err != nil && ctx.Err() != nil {
+			return
+		}
 		a.record(index, resp, err, a.clock.Mono()-sent)
 		answered()
 		resp.Reset()

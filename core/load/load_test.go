@@ -71,6 +71,31 @@ func TestAttackEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// Who ends an attack on a gateway that does not answer gets the result then, not after the timeout of a request.
+func TestAttackEndsInTheMiddle(t *testing.T) {
+	reached, release := make(chan bool, 8), make(chan bool)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached <- true
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	defer s.Close()
+	defer close(release)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-reached
+		<-reached
+		cancel()
+	}()
+	start := time.Now()
+	res, err := load.Attack(ctx, load.Options{Base: s.URL, Model: "m", Total: 1000, Concurrency: 2, Timeout: time.Minute}, llm.NewSystemClock())
+	if err != nil || res.Total != 0 || len(res.ByStatus) != 0 || time.Since(start) > 30*time.Second {
+		t.Errorf("%+v, %v after %v", res, err, time.Since(start))
+	}
+}
+
 func TestAttackPaces(t *testing.T) {
 	s := twoThenRefuse(t)
 	clock := llm.NewSystemClock()
