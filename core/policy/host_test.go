@@ -541,6 +541,34 @@ func TestSameInputSameDecision(t *testing.T) {
 	}
 }
 
+// An instance that could not be made, for example for want of memory, is tried again although nobody calls.
+func TestAnInstanceThatCouldNotBeMadeIsTriedAgain(t *testing.T) {
+	var log syncBuffer
+	h := newHost(t, Options{Clock: llm.NewSystemClock(), Log: log.logger()})
+	mustAdd(t, h, "fixed", fixed().bytes())
+	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "fixed", Params: number(7)}})
+	g := h.operator.cur.Load().active
+	configure := func(config []byte) { // what the mender does follows on h.mu
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		g.config = config
+	}
+	good, slot := g.config, &g.slots[0]
+	configure(make([]byte, 1<<20)) // more than the guest's memory
+	slot.state.Store(slotBroken)
+	h.wakeMender()
+	wait := func(what string, done func() bool) {
+		for deadline := time.Now().Add(10 * mendRetry); !done(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	wait("nothing failed", func() bool { return log.count("instance could not be made") > 0 })
+	configure(good)
+	wait("the slot stays broken", func() bool { return slot.state.Load() == slotFree })
+}
+
 func TestClosedHost(t *testing.T) {
 	h := newHost(t, Options{})
 	h.Close()

@@ -51,6 +51,9 @@ func (h *Host) mender() {
 			return
 		case <-pause.C:
 		}
+		if rest > 0 {
+			h.wakeMender() // a slot without an instance may be one that no call looks for
+		}
 	}
 }
 
