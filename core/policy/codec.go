@@ -211,19 +211,22 @@ func (f *Facts) parseAttributes(value json.RawMessage, labels []string) error {
 
 // nameOrNumber reads an index of names given as itself or by name.
 func nameOrNumber(value json.RawMessage, names []string) (int, error) {
-	var i int
-	if err := json.Unmarshal(value, &i); err == nil {
-		if i < 0 || i >= len(names) {
+	if i, err := strconv.Atoi(string(value)); err == nil {
+		switch {
+		case len(names) == 0:
+			return 0, fmt.Errorf("%d, and there are no names it could stand for", i)
+		case i < 0 || i >= len(names):
 			return 0, fmt.Errorf("%d, want 0 to %d", i, len(names)-1)
 		}
 		return i, nil
 	}
-	var name string
-	if err := json.Unmarshal(value, &name); err != nil {
-		return 0, fmt.Errorf("%s, want a name or a number", value)
+	var name *string
+	if json.Unmarshal(value, &name) != nil || name == nil {
+		return 0, fmt.Errorf("%.40s, want a name or a number", value)
 	}
-	if i = slices.Index(names, name); i < 0 {
-		return 0, fmt.Errorf("unknown name %q%s", name, nearest(name, names))
+	i := slices.Index(names, *name)
+	if i < 0 {
+		return 0, fmt.Errorf("unknown name %.64q%s", *name, nearest(*name, names))
 	}
 	return i, nil
 }

@@ -34,7 +34,9 @@ func TestParseFacts(t *testing.T) {
 		{`{"nowms":1}`, `facts.nowms: unknown field (nearest: "now_ms")`},
 		{`{"tier":"glod"}`, `facts.tier: unknown name "glod" (nearest: "gold")`},
 		{`{"tier":2}`, "facts.tier: 2, want 0 to 1"},
+		{`{"tier":null}`, "facts.tier: null, want a name or a number"},
 		{`{"endpoint":[]}`, "want a name or a number"},
+		{`{"endpoint":null}`, "want a name or a number"},
 		{`{"attributes":{"modle":"x"}}`, `unknown attribute "modle" (nearest: "model")`},
 		{`{"qps":1}`, `facts.qps: unknown field (nearest: "key_qps_current" or "key_qps_limit")`},
 		{`{"colour":1}`, "facts.colour: unknown field; known are balance_available_micro, body_bytes, "},
@@ -60,6 +62,9 @@ func TestParseFacts(t *testing.T) {
 		if _, err := ParseFacts([]byte(c.raw), tiers, labels); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.raw, err, c.want)
 		}
+	}
+	if _, err := ParseFacts([]byte(`{"tier":0}`), nil, nil); err == nil || !strings.Contains(err.Error(), "there are no names") {
+		t.Errorf("a tier of none: %v", err)
 	}
 }
 

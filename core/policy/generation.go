@@ -220,8 +220,8 @@ func (g *generation) fallback(q *question, f *Facts, d *Decision, ft fault) {
 	if prev := g.prev.Load(); prev != nil && g.binding.OnError == OnErrorLastGood {
 		quiet := *q
 		quiet.smp = nil
-		again, retired := prev.run(&quiet, f, d, yields)
-		decided = again == faultNone && !retired
+		failed, retired := prev.run(&quiet, f, d, yields)
+		decided = failed == faultNone && !retired
 	}
 	if !decided {
 		d.abstain()

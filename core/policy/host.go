@@ -217,7 +217,8 @@ func (h *Host) room(m *prepared) error {
 		total += len(a.metered)
 	}
 	if len(h.mu.modules) >= maxAdded || total > maxAddedB {
-		return refuse("%d modules of %d MiB are loaded; remove some first", len(h.mu.modules), total>>20)
+		return refuse("with it %d modules of %d MiB would be loaded, the limits are %d and %d MiB; remove some first",
+			len(h.mu.modules)+1, total>>20, maxAdded, maxAddedB>>20)
 	}
 	return nil
 }

@@ -130,9 +130,12 @@ func (h *Host) tell(g *generation, k *fork, to *Binding, why string) {
 	g.faults.Unlock()
 	e := Event{Owner: g.lane.owner, Binding: g.binding, To: to, Faults: s.faults, Calls: s.calls, AtMS: h.o.Clock.Wall().UnixMilli(), Plan: k.plan,
 		Reason: fmt.Sprintf("%d faults in %d calls within %v, the last one %s%s", s.faults, s.calls, quarantineSpan, s.last, why)}
-	now := "on_error " + string(g.binding.OnError)
-	if to != nil {
+	now := "native defaults" // a candidate was dropped, and nothing is active
+	switch {
+	case to != nil:
 		now = to.Module + "@" + to.Version()
+	case k.uses(g):
+		now = "on_error " + string(g.binding.OnError)
 	}
 	h.o.Log.Error("policy quarantined", "owner", e.Owner.String(), "module", g.Name, "version", g.version, "reason", e.Reason, "decides_now", now)
 	select {

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"math"
-
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/sdk/abi"
 )
@@ -240,13 +238,10 @@ func times(a, b uint32) uint32 {
 	return uint32(min(max(uint64(a)*uint64(b)/unit, 1), abi.MaxMultiplier))
 }
 
-// unscale is the limit that permille makes into limit, rounded down; 0 stays.
+// unscale is the limit that permille makes into limit, a module's of 32 bits, rounded down; 0 stays.
 func unscale(limit int64, permille uint32) int64 {
-	if limit <= 0 || permille == unit {
+	if limit == 0 || permille == unit {
 		return limit
-	}
-	if limit > math.MaxInt64/unit {
-		return limit / int64(permille) * unit
 	}
 	return max(limit*unit/int64(permille), 1)
 }

@@ -80,7 +80,7 @@ type Envelopes struct {
 type Event struct {
 	Owner   Owner
 	Binding Binding  // what failed
-	To      *Binding // what decides instead; nil: nothing was there to go back to, Binding's OnError decides
+	To      *Binding // what decides instead; nil: Binding's OnError, or the native defaults when Plan has no Active
 	Reason  string
 	Faults  uint64
 	Calls   uint64

@@ -441,6 +441,20 @@ func TestRollbackDropsACandidate(t *testing.T) {
 	}
 }
 
+// A candidate that is dropped where nothing is active leaves the native defaults, and the log says so.
+func TestRollbackOfACandidateAlone(t *testing.T) {
+	var out syncBuffer
+	h := openly(t, Options{Log: out.logger()})
+	faulty(t, h, "bad", 900)
+	mustPlan(t, h, Operator, Plan{Candidate: &Binding{Module: "bad", OnError: OnErrorDeny}, Stage: StageShadow})
+	if e := fail(t, h, 0); e.To != nil || e.Plan.Candidate != nil {
+		t.Errorf("event %+v", e)
+	}
+	if d := decide(h, 1, 0); !d.Abstained || d.Fault != "" || out.count(`decides_now="native defaults"`) != 1 {
+		t.Errorf("decision %+v, log %s", d, out.buf.String())
+	}
+}
+
 func TestEventsNobodyReadsAreCounted(t *testing.T) {
 	h := openly(t, Options{}, 700)
 	for range queuedEvents {

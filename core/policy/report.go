@@ -21,7 +21,7 @@ type Report struct {
 	Clamped  uint64            `json:"clamped"` // of the candidate's decisions, by the envelope
 	Reasons  []ReasonCount     `json:"reasons"` // what the candidate's decisions named, most frequent first; 32 at most
 	Faults   map[string]uint64 `json:"faults"`  // of the candidate
-	Skipped  uint64            `json:"skipped"` // not compared: no instance was free
+	Skipped  uint64            `json:"skipped"` // not compared: no instance was free; of a replay, lines without a module's answer
 	Examples []Example         `json:"examples"`
 }
 

@@ -220,8 +220,11 @@ func (t *tally) example(f *Facts, active, candidate *Decision, fields uint32) {
 	defer t.mu.Unlock()
 	at := len(t.mu.examples)
 	if at == maxExamples {
-		if at = t.spareLocked(); at < 0 || fields&feltFields&^t.shown.Load() == 0 {
+		if at = t.spareLocked(); at < 0 {
 			t.shown.Store(feltFields)
+			return
+		}
+		if fields&feltFields&^t.shown.Load() == 0 { // another one has come before
 			return
 		}
 	} else {
