@@ -89,7 +89,7 @@ func TestKeyLife(t *testing.T) {
 		t.Error("still expired")
 	}
 	f.refused(400, "PATCH", "/admin/keys/1", j{"userId": 2}, "stays with its user")
-	f.refused(409, "DELETE", "/admin/users/1", nil, "1 keys")
+	f.refused(409, "DELETE", "/admin/users/1", nil, "still has 1 key,")
 	f.ok("DELETE", "/admin/keys/1", nil)
 	if !f.unauthorized(plaintext) {
 		t.Error("deleted and resolved")

@@ -150,7 +150,7 @@ func (a *API) deleteUser(c *call) (answer, error) {
 	}
 	keys := only(a.Directory.Keys(), func(k auth.Key) bool { return k.UserID == u.ID })
 	if len(keys) > 0 {
-		return answer{}, llm.Errorf(llm.KindConflict, "user %d still has %d keys, the first is %d; delete them first", u.ID, len(keys), keys[0].ID)
+		return answer{}, llm.Errorf(llm.KindConflict, "user %d still has %s, the first is %d; delete them first", u.ID, counted(len(keys), "key"), keys[0].ID)
 	}
 	if _, held := a.Limiter.Balance(u.ID); held != 0 {
 		return answer{}, llm.Errorf(llm.KindConflict, "user %d has %s %s held by open requests; try again when they have ended", u.ID, held, a.o.Currency)
