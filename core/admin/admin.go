@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -27,12 +26,9 @@ type Live interface {
 
 // Options configure the API.
 type Options struct {
-	Token    string // at least 16 characters; empty refuses everybody
-	Currency string // "cny"
-	// Envelope bounds the operator's module; it stands in for Envelopes.Operator where that is zero.
-	Envelope policy.Envelope
-	// Envelopes bound everybody's modules.
-	Envelopes policy.Envelopes
+	Token     string           // at least 16 characters; empty refuses everybody
+	Currency  string           // "cny"
+	Envelopes policy.Envelopes // bound everybody's modules
 	Version   string
 	// Tiers are the configured tiers: keys may name only these, and usage-window shows their limits where a key has
 	// none of its own. Nil: any name is accepted.
@@ -106,9 +102,6 @@ func New(o Options, p Parts) *API {
 	a.global.Store(new(limit.Limits))
 	a.rules.Store(new(rules))
 	a.enforced.Store(new(policy.Envelopes))
-	if reflect.ValueOf(o.Envelopes.Operator).IsZero() {
-		o.Envelopes.Operator = o.Envelope
-	}
 	a.SetEnvelopes(o.Envelopes)
 	a.SetTiers(o.Tiers)
 	return a
@@ -116,13 +109,6 @@ func New(o Options, p Parts) *API {
 
 // SetEnvelopes bounds policies anew, from the next Seed on, which fails when they name an unknown tier.
 func (a *API) SetEnvelopes(e policy.Envelopes) { a.envelopes.Store(&e) }
-
-// SetEnvelope is SetEnvelopes for the operator's alone.
-func (a *API) SetEnvelope(e policy.Envelope) {
-	next := *a.envelopes.Load()
-	next.Operator = e
-	a.SetEnvelopes(next)
-}
 
 // SetTiers changes the limits that usage-window shows for keys without their own; nil: any tier name is accepted.
 func (a *API) SetTiers(t map[string]limit.Limits) { a.tiers.Store(&t) }

@@ -68,7 +68,7 @@ func newFixture(t testing.TB) *fixture { return openFixture(t, admin.Options{Cur
 
 func openFixture(t testing.TB, o admin.Options) *fixture {
 	o.Token, o.Version = adminToken, "test"
-	o.Envelope = policy.Envelope{MaxMultiplier: 10_000, MaxBurst: 10_000, MaxCustomDims: 4, MinPrice: 1000, MayDeny: true}
+	o.Envelopes.Operator = policy.Envelope{MaxMultiplier: 10_000, MaxBurst: 10_000, MaxCustomDims: 4, MinPrice: 1000, MayDeny: true}
 	o.Envelopes.Tenant = policy.Envelope{MaxMultiplier: 2_000, MaxBurst: 3_000, MaxCustomDims: 2, Tiers: []string{"pro"}}
 	o.TierNames = []string{"free", "pro"}
 	o.Labels = []admin.Label{{Name: "tier", Source: "key", Field: "tier"}, {Name: "soft", Source: "key", Field: "soft"}, {Name: "hot", Source: "model", Field: "hot"}}

@@ -281,7 +281,7 @@ func TestEnvelopesAreEnforcedFromTheNextSeed(t *testing.T) {
 	if got := granted(); got != 9000 {
 		t.Errorf("granted %d", got)
 	}
-	f.api.SetEnvelope(policy.Envelope{MaxMultiplier: 2000, MaxBurst: 1000, MinPrice: 1000})
+	f.api.SetEnvelopes(policy.Envelopes{Operator: policy.Envelope{MaxMultiplier: 2000, MaxBurst: 1000, MinPrice: 1000}})
 	f.seed(s, false)
 	if got := granted(); got != 2000 {
 		t.Errorf("granted %d after the envelope has shrunk", got)

@@ -199,9 +199,7 @@ func TestRulesBeyondTheEnvelopeAreTold(t *testing.T) {
 	d.has(t, "tenant.clamped.0.granted", 2000)
 
 	f.o.Envelopes.TenantTiers = map[string]policy.Envelope{"pro": {MaxMultiplier: 4_000}}
-	e := f.o.Envelopes
-	e.Operator = f.o.Envelope
-	f.api.SetEnvelopes(e)
+	f.api.SetEnvelopes(f.o.Envelopes)
 	f.must(f.api.Seed(t.Context(), admin.Seed{}, false))
 	f.ok("POST", "/admin/keys", j{"userId": 1, "name": "p", "tier": "pro"})
 	f.ok("PUT", rules, table("greedy", j{"qps_permille": 9000})).has(t, "clamped.0.allowed", 2000, "clamped.0.keyTier", nil, "clamped.1.allowed", 4000, "clamped.1.keyTier", "pro")
