@@ -13,6 +13,9 @@ import (
 // imageTokens is the flat cost of an image or a file.
 const imageTokens = 85
 
+// maxChoices is how many answers one request may ask for.
+const maxChoices = 2048
+
 // ask is what one request's body wants.
 type ask struct {
 	endpoint     llm.Endpoint
@@ -55,9 +58,9 @@ func parseAsk(ep llm.Endpoint, body []byte) (*ask, *failure) {
 		seen[key] = true
 		switch key {
 		case "n":
-			n = max(1, number(val))
+			n = min(max(1, number(val)), maxChoices+1)
 		case "best_of":
-			best = number(val)
+			best = min(number(val), maxChoices+1)
 		case "prompt":
 			prompts = max(countInputs(val), 1)
 		default:
@@ -108,8 +111,8 @@ func (a *ask) check(seen map[string]bool) *failure {
 	switch {
 	case a.cap == 0 && a.endpoint != llm.Embeddings:
 		return badRequest("max_tokens", "max_tokens: expected at least 1")
-	case a.generated > 2048:
-		return badRequest("n", "expected at most 2048 choices, got %d", a.generated)
+	case a.generated > maxChoices:
+		return badRequest("n", "expected at most %d choices", maxChoices)
 	case a.dimensions < 1 || a.dimensions > 8192:
 		return badRequest("dimensions", "expected 1 to 8192 dimensions")
 	}

@@ -13,6 +13,7 @@ func FuzzAsk(f *testing.F) {
 		` { "stream_options" : { "include_usage" : true } , "prompt":["",{}] } `, `{"":{},"a":[]}`, `[]`, `{"model":1,"model":"b","max_tokens":1e9}`} {
 		f.Add(byte(llm.Chat), []byte(s))
 	}
+	f.Add(byte(llm.Completions)-1, []byte(`{"model":"m","prompt":["a","b","c","d"],"n":4611686018427387904}`)) // times 4 it is 0
 	f.Fuzz(func(t *testing.T, ep byte, body []byte) {
 		a, fail := parseAsk(llm.Endpoint(ep%byte(llm.CountTokens))+1, body)
 		if fail != nil {
