@@ -112,6 +112,7 @@ func TestDecideWritesTheFacts(t *testing.T) {
 		{"entropy", abi.ReqEntropy, func(f *Facts) { f.Entropy = 99 }, 99},
 		{"flags", abi.ReqFlags, func(f *Facts) { f.Flags = FlagStream | FlagRetry }, FlagStream | FlagRetry},
 		{"endpoint", abi.ReqEndpoint, func(f *Facts) { f.Endpoint = llm.Messages }, abi.EndpointMessages},
+		{"endpoint that counts", abi.ReqEndpoint, func(f *Facts) { f.Endpoint = llm.CountTokens }, abi.EndpointCountTokens},
 		{"input", abi.ReqInputTokens, func(f *Facts) { f.Input = 1 << 40 }, 0xffffffff},
 		{"output", abi.ReqOutputTokensMax, func(f *Facts) { f.OutputMax = 5 }, 5},
 		{"qps limit", abi.ReqQPSLimit, func(f *Facts) { f.QPSLimit = 3 }, 3},

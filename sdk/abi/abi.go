@@ -133,6 +133,7 @@ const (
 	EndpointEmbeddings  = 3
 	EndpointResponses   = 4
 	EndpointMessages    = 5
+	EndpointCountTokens = 6 // of Anthropic's dialect; nothing is generated
 )
 
 // The response (decision). Every multiplier is in 1/1000 and 0 stands for 1000. Reserved bytes are ignored.

@@ -84,6 +84,7 @@
 #define WEIR_ENDPOINT_EMBEDDINGS 3u
 #define WEIR_ENDPOINT_RESPONSES 4u
 #define WEIR_ENDPOINT_MESSAGES 5u
+#define WEIR_ENDPOINT_COUNT_TOKENS 6u // of Anthropic's dialect; nothing is generated
 
 // The response (decision). Every multiplier is in 1/1000 and 0 stands for 1000. Reserved bytes are ignored.
 #define WEIR_RESP_MAJOR 0u // u16: Major

@@ -84,6 +84,7 @@ const EndpointCompletions = 2
 const EndpointEmbeddings = 3
 const EndpointResponses = 4
 const EndpointMessages = 5
+const EndpointCountTokens = 6 // of Anthropic's dialect; nothing is generated
 
 // The response (decision). Every multiplier is in 1/1000 and 0 stands for 1000. Reserved bytes are ignored.
 const RespMajor = 0            // u16: Major

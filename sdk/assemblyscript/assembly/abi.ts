@@ -82,6 +82,7 @@ export const ENDPOINT_COMPLETIONS: u32 = 2;
 export const ENDPOINT_EMBEDDINGS: u32 = 3;
 export const ENDPOINT_RESPONSES: u32 = 4;
 export const ENDPOINT_MESSAGES: u32 = 5;
+export const ENDPOINT_COUNT_TOKENS: u32 = 6; // of Anthropic's dialect; nothing is generated
 
 // The response (decision). Every multiplier is in 1/1000 and 0 stands for 1000. Reserved bytes are ignored.
 export const RESP_MAJOR: u32 = 0; // u16: Major
