@@ -123,6 +123,58 @@ func TestM12TermsChangeWhenThePeriodEnds(t *testing.T) {
 	}
 }
 
+// The period in which terms change is not cut short. A later start of the month, or of the day, makes it longer, by less
+// than a window, and on one limit; any other leaves a shorter one behind it, with a limit of its own.
+func TestPeriodsWhereTermsChange(t *testing.T) {
+	type span struct {
+		label int32
+		ends  string
+	}
+	for _, x := range []struct {
+		name     string
+		window   llm.Window
+		was, is  Terms
+		rezone   string
+		at       string // the change takes effect
+		before   span
+		atOnce   span
+		followed span
+	}{
+		{"month from the 1st to the 15th", llm.Month, Terms{}, Terms{Anchor: 14}, "", "2026-12-01T00:00:00Z",
+			span{202611, "2026-12-01T00:00:00Z"}, span{202611, "2026-12-15T00:00:00Z"}, span{202612, "2027-01-15T00:00:00Z"}},
+		{"month from the 15th to the 1st", llm.Month, Terms{Anchor: 14}, Terms{}, "", "2026-12-15T00:00:00Z",
+			span{202611, "2026-12-15T00:00:00Z"}, span{202612, "2027-01-01T00:00:00Z"}, span{202701, "2027-02-01T00:00:00Z"}},
+		{"week from Monday to Thursday", llm.Week, Terms{}, Terms{Anchor: 3}, "", "2026-11-30T00:00:00Z",
+			span{2026327, "2026-11-30T00:00:00Z"}, span{2026330, "2026-12-03T00:00:00Z"}, span{2026337, "2026-12-10T00:00:00Z"}},
+		{"day from 0 to 6 hours", llm.Day, Terms{}, Terms{Anchor: 6}, "", "2026-12-01T00:00:00Z",
+			span{20261130, "2026-12-01T00:00:00Z"}, span{20261130, "2026-12-01T06:00:00Z"}, span{20261201, "2026-12-02T06:00:00Z"}},
+		{"day from 6 to 0 hours", llm.Day, Terms{Anchor: 6}, Terms{}, "", "2026-12-01T06:00:00Z",
+			span{20261130, "2026-12-01T06:00:00Z"}, span{20261201, "2026-12-02T00:00:00Z"}, span{20261202, "2026-12-03T00:00:00Z"}},
+		{"the key's zone, a day", llm.Day, Terms{}, Terms{}, "America/New_York", "2026-12-01T00:00:00Z",
+			span{20261130, "2026-12-01T00:00:00Z"}, span{20261130, "2026-12-01T05:00:00Z"}, span{20261201, "2026-12-02T05:00:00Z"}},
+	} {
+		at := instant(t, x.at)
+		k := Key{Budgets: []Budget{{Window: x.window, Limit: 5, Terms: x.was, Next: &x.is, NextAtMS: at.UnixMilli()}}}
+		if x.rezone != "" {
+			k.Budgets[0].Next, k.NextTimezone, k.NextTimezoneAtMS = nil, x.rezone, at.UnixMilli()
+		}
+		for i, want := range []span{x.before, x.atOnce, x.followed} {
+			now := at
+			switch i {
+			case 0:
+				now = at.Add(-time.Second)
+			case 2:
+				now = instant(t, x.atOnce.ends)
+			}
+			then := k.At(now)
+			label, ends := then.Calendar(x.window).At(now)
+			if label != want.label || !ends.Equal(instant(t, want.ends)) {
+				t.Errorf("%s, at %v: %d until %v, want %+v", x.name, now, label, ends.UTC(), want)
+			}
+		}
+	}
+}
+
 func TestBounds(t *testing.T) {
 	for _, x := range []struct {
 		limit      llm.Micro

@@ -61,6 +61,20 @@
 //	progress           since the last entry, so up to 256 tokens or 1 s of each stream: the house pays for them
 //	endings            whose clients have not seen the end; they are charged by the recovery rule instead
 //
+// # Periods of budgets
+//
+// A reserve carries the labels of its key's periods, and what it costs goes there whenever it ends. No label comes back, so
+// no period is had twice. What follows from that:
+//
+//   - A month is counted always. A week and a day are counted in the reserves that were made while the key had a limit for
+//     them: the first period does not have what was spent before, so it may cost up to one limit beside that. A limit that
+//     is taken away and set again goes on from what was counted.
+//   - Another anchor or zone of a budget holds from the end of the period in force. Where that lies within a period of the
+//     new terms with the same label, that one goes on (a month moved from the 1st to the 15th ends up to 27 days later, on
+//     one limit; a day moved from 0 to 6 hours lasts 30); else a shorter one comes between, with a limit of its own.
+//   - A key has one zone, for its policy facts as well: another one holds for all budgets that have none of their own from
+//     the end of the key's month. The day or week that is in force by then ends by the new zone's clock.
+//
 // # Two steps, and what a kill between them leaves
 //
 //	a request

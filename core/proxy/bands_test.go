@@ -2,7 +2,9 @@ package proxy_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/weir-gateway/weir/core/alert"
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
@@ -67,4 +69,58 @@ func TestSlowBandCountsHolds(t *testing.T) {
 		t.Errorf("limit %s", qps)
 	}
 	(<-first).want(t, 200)
+}
+
+// A month counts whether or not it has a limit, a day from when it gets one: what was spent before is not in it. A limit
+// that is taken away and set again goes on from what was counted.
+func TestDayCountsFromItsLimit(t *testing.T) {
+	r := newRig(t)
+	used := func(label int32) llm.Micro { m, _ := r.limits.Quota(idKey, label); return m }
+	spend := func(limit llm.Micro) {
+		k := r.key
+		k.Budgets = []auth.Budget{{Window: llm.Day, Limit: limit}}
+		r.dir.SetKey(k)
+		r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":50`)).want(t, 200)
+		r.idle()
+	}
+	spend(0)
+	month := used(202603)
+	if month == 0 || used(20260304) != 0 {
+		t.Fatalf("the month has %d, the day %d", month, used(20260304))
+	}
+	spend(1_000_000)
+	if used(20260304) != month || used(202603) != 2*month {
+		t.Errorf("from its limit on the day has %d, the month %d; one request is %d", used(20260304), used(202603), month)
+	}
+	spend(0)
+	spend(1_000_000)
+	if used(20260304) != 2*month || used(202603) != 4*month {
+		t.Errorf("with its limit back the day has %d, the month %d; one request is %d", used(20260304), used(202603), month)
+	}
+}
+
+type alertsSeen struct{ seen []alert.Spending }
+
+func (a *alertsSeen) Spent(v alert.Spending) { a.seen = append(a.seen, v) }
+
+// Remind tells of every budget that has a limit, in its present period.
+func TestRemind(t *testing.T) {
+	seen := new(alertsSeen)
+	r := newRig(t, limits(auth.Key{MonthlyQuota: 2_000_000}), func(s *setup) {
+		s.key.Budgets = []auth.Budget{{Window: llm.Day, Limit: 1_000_000, Bands: auth.Bands{Warn: 70}}}
+		s.alerts = seen
+	})
+	r.limits.LoadQuota(idKey, 20260304, 500_000)
+	r.limits.LoadQuota(idKey, 202603, 900_000)
+	r.server.Remind()
+	if len(seen.seen) != 2 {
+		t.Fatalf("%+v", seen.seen)
+	}
+	month, day := seen.seen[0], seen.seen[1]
+	if month.Label != 202603 || month.Used != 900_000 || month.Limit != 2_000_000 || month.Key != idKey || month.ResetsAt.Format(time.DateOnly) != "2026-04-01" {
+		t.Errorf("%+v", month)
+	}
+	if day.Label != 20260304 || day.Used != 500_000 || day.Limit != 1_000_000 || day.Warn != 70 || day.Window != llm.Day || day.User != idUser {
+		t.Errorf("%+v", day)
+	}
 }

@@ -159,6 +159,7 @@ type setup struct {
 	balance  llm.Micro
 	limiter  func(*limit.Memory) limit.Limiter
 	ledger   func(llm.Clock) ledgerParts // nil: a journal
+	alerts   proxy.Alerts
 }
 
 // ledgerParts are the two sides of a ledger: the limiter writes, the walk waits.
@@ -196,7 +197,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 		limiter = s.limiter(r.limits)
 	}
 	r.server = proxy.New(s.options, proxy.Parts{Clock: r.clock, Random: rand.Reader, Directory: r.dir, Limiter: limiter, Money: r.limits,
-		Ledger: books, Counter: counter, Policy: r.policy, Client: r.client, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, nil))})
+		Ledger: books, Counter: counter, Policy: r.policy, Client: r.client, Alerts: s.alerts, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, nil))})
 	r.server.SetSettings(s.settings)
 	r.defaultCatalog(s.catalog)
 	r.listen()
