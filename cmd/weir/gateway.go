@@ -315,6 +315,12 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config, overwrite bool
 	if err != nil {
 		return err
 	}
+	settings := cfg.Settings()
+	settings.Currency = g.born.Currency
+	seed.Then = func() {
+		settings.Global = g.proxy.Snapshot().Global // Seed has decided between the file and the API
+		g.proxy.SetSettings(settings)
+	}
 	g.api.SetTiers(cfg.TierLimits())
 	g.api.SetEnvelopes(cfg.PolicyEnvelopes())
 	if err := g.api.Seed(ctx, seed, overwrite); err != nil {
@@ -322,10 +328,6 @@ func (g *gateway) reload(ctx context.Context, cfg *config.Config, overwrite bool
 		g.api.SetEnvelopes(g.cfg.PolicyEnvelopes())
 		return placed(cfg, seed, err)
 	}
-	settings := cfg.Settings()
-	settings.Global = g.proxy.Snapshot().Global // Seed has decided between the file and the API
-	settings.Currency = g.born.Currency
-	g.proxy.SetSettings(settings)
 	g.level.Set(cfg.Log.SlogLevel())
 	if fixed := cfg.NeedRestart(g.born); len(fixed) > 0 {
 		g.log.Warn("these settings change only with a restart: " + strings.Join(fixed, ", "))

@@ -1,8 +1,10 @@
 package admin_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -185,6 +187,25 @@ func TestSeedFailsWhole(t *testing.T) {
 	}
 	if after := f.everything(); after != before {
 		t.Errorf("a failed write changed something:\n%s\n%s", before, after)
+	}
+}
+
+// What belongs to a seed is in force before the next change has its turn: none can be lost in between.
+func TestNothingChangesBeforeASeedIsWhole(t *testing.T) {
+	f := newFixture(t)
+	s, code := seed(), 0
+	s.Then = func() {
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		r := httptest.NewRequestWithContext(gone, "PUT", "/admin/limits/global", strings.NewReader(`{"qpsLimit":7}`))
+		r.Header.Set("Authorization", "Bearer "+adminToken)
+		w := httptest.NewRecorder()
+		f.handler.ServeHTTP(w, r)
+		code = w.Code
+	}
+	f.seed(s, false)
+	if code != 503 || f.proxy.global.QPS != 100 {
+		t.Errorf("a change in the middle of a seed gets %d; the global limit is %d", code, f.proxy.global.QPS)
 	}
 }
 

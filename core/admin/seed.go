@@ -25,6 +25,8 @@ type Seed struct {
 	Models   []upstream.Model
 	Channels []upstream.Channel
 	Policies []SeedPolicy
+	// Then runs when all of it is in force and before anything else changes; nil: nothing.
+	Then func()
 }
 
 // SeedPolicy is one module of the configuration: a shipped name or a file's bytes.
@@ -74,7 +76,11 @@ func (a *API) Seed(ctx context.Context, s Seed, overwrite bool) error {
 			return fmt.Errorf("policy %s: %w", p.Name, err)
 		}
 	}
-	return g.finish(ctx)
+	err = g.finish(ctx)
+	if err == nil && s.Then != nil {
+		s.Then()
+	}
+	return err
 }
 
 // wants decides whether an object is to be written, and remembers that the configuration made it.
