@@ -3,7 +3,6 @@ package upstream
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 )
@@ -15,7 +14,6 @@ const maxTurns = 1024
 type route struct {
 	tiers    []*tier
 	channels int // over all tiers
-	disabled int // left out
 }
 
 // tier is channels of equal priority. turns is one period of nginx's smooth weighted round-robin, worked out once: a
@@ -82,28 +80,26 @@ type routeSet map[string]*route
 func (rs routeSet) of(channels []*Channel, provider string) *route {
 	var in []*Channel
 	var key strings.Builder
-	disabled := 0
+	known := false
 	key.WriteString(provider)
 	for _, ch := range channels {
-		switch {
-		case ch.Provider != provider:
-		case ch.State == "disabled":
-			disabled++
-		default:
+		if ch.Provider != provider {
+			continue
+		}
+		known = true
+		if ch.State != "disabled" {
 			in = append(in, ch)
 			key.WriteString("\x00" + ch.Name)
 		}
 	}
-	if len(in)+disabled == 0 {
+	if !known {
 		return nil
 	}
-	key.WriteString("\x00" + strconv.Itoa(disabled))
-	if r := rs[key.String()]; r != nil {
-		return r
+	r := rs[key.String()]
+	if r == nil {
+		r = newRoute(in)
+		rs[key.String()] = r
 	}
-	r := newRoute(in)
-	r.disabled = disabled
-	rs[key.String()] = r
 	return r
 }
 
