@@ -37,7 +37,7 @@
 //
 // No lock is taken and nothing is allocated. Slots are an array of 2 x GOMAXPROCS + 2: more calls than processors can
 // hold one at a time only when goroutines lose their processor in the middle, which happens once in some 10,000. Orgs
-// are many and call rarely: theirs begin with one instance, made when the first call waits for it (keeper.warm).
+// are many and call rarely: theirs begin with one instance, made when the first call waits for it (Host.warm).
 //
 // # A change of plan
 //

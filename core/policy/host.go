@@ -173,8 +173,8 @@ func (h *Host) begin(parent context.Context, token chan struct{}) (ctx context.C
 	}, nil
 }
 
-// Add verifies raw bytes in a killable child, compiles them and runs their cases; the same bytes again are a no-op.
-// A refusal is a *llm.Error of KindInvalid that names the cap, the function and the number. Nothing is active yet.
+// Add verifies raw bytes in a killable child, compiles them and runs their cases; the same bytes again are a no-op,
+// unless their code has gone from the cache. A refusal is a *llm.Error of KindInvalid that names the cap, the function and the number. Nothing is active yet.
 func (h *Host) Add(ctx context.Context, name string, wasm []byte, profile string) (Module, error) {
 	m, err := prepare(name, wasm, profile)
 	if err != nil {
@@ -185,11 +185,14 @@ func (h *Host) Add(ctx context.Context, name string, wasm []byte, profile string
 		return Module{}, err
 	}
 	defer finish()
-	if old := h.find(func(a *added) bool { return a.Name == name && a.Hash == m.Hash && a.Profile == m.Profile }); old != nil {
+	old := h.find(func(a *added) bool { return a.Name == name && a.Hash == m.Hash && a.Profile == m.Profile })
+	if old != nil && h.store.holds(m) {
 		return old.Module, nil
 	}
-	if err := h.room(m); err != nil {
-		return Module{}, err
+	if old == nil {
+		if err := h.room(m); err != nil {
+			return Module{}, err
+		}
 	}
 	v, err := runChild(ctx, &h.o, m.p, &job{Profile: m.Profile, CacheDir: m.cacheDir(h.store.root),
 		Module: m.metered, Schema: m.Schema, Cases: m.cases})
@@ -202,6 +205,9 @@ func (h *Host) Add(ctx context.Context, name string, wasm []byte, profile string
 	m.Cases = len(v.Cases)
 	now := h.o.Clock.Wall()
 	_ = os.Chtimes(m.cacheDir(h.store.root), now, now) // only the order of pruning
+	if old != nil {
+		return old.Module, nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.modules = append(h.mu.modules, &added{prepared: m, proved: map[[sha256.Size]byte]bool{}})

@@ -324,8 +324,13 @@ func TestMissingCacheEntryIsAnUploadError(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := h.Activate(context.Background(), &Binding{Module: "m"}, wide())
-	if err == nil || !strings.Contains(err.Error(), "not in the cache") {
+	if err == nil || !strings.Contains(err.Error(), "not in the cache of compiled modules; add it again") {
 		t.Errorf("error %v", err)
+	}
+	mustAdd(t, h, "m", guest(allow(5)).bytes())
+	mustActivate(t, h, Binding{Module: "m"}, wide())
+	if n := len(h.Modules()); n != 1 {
+		t.Errorf("%d modules after it was added again", n)
 	}
 }
 

@@ -145,6 +145,12 @@ func (c *cacheStore) entries(m *prepared) ([]string, error) {
 	return all, m.p.within(int(size), int(m.p.code), "machine code: bytes")
 }
 
+// holds tells whether a module's child has left its code.
+func (c *cacheStore) holds(m *prepared) bool {
+	_, err := c.entries(m)
+	return err == nil
+}
+
 func (c *cacheStore) list() []string {
 	entries, _ := filepath.Glob(filepath.Join(c.read, "*")) // the pattern is well formed
 	return entries
