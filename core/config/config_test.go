@@ -15,7 +15,7 @@ import (
 
 func env(name string) (string, bool) {
 	v, ok := map[string]string{"WEIR_ADMIN_TOKEN": "f00df00d-5ca1ab1e", "OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-a",
-		"TRICK": "x\nlisten: {address: 0.0.0.0:1}"}[name]
+		"HALF": "0.5", "TRICK": "x\nlisten: {address: 0.0.0.0:1}"}[name]
 	return v, ok
 }
 
@@ -92,10 +92,18 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "listen: {address: nowhere}\n", "host:port"},
 		{valid + "listen: {address: \"127.0.0.1:99999\"}\n", "host:port"},
 		{valid + "listen: {address: \"localhost:3001\"}\n", "an address of its own"},
-		{valid + "limits: {global: {qps: 0.5}}\n", "weir.yaml:2:24: 0.5 is not a plain whole number"},
-		{valid + "limits: {global: {concurrency: 010}}\n", "010 is not a plain whole number"},
-		{valid + "limits: {global: {tpm: -0.5}}\n", "-0.5 is not a plain whole number"},
-		{valid + "limits: {global: {tpm: 0x10}}\n", "0x10 is not a plain whole number"},
+		{valid + "limits: {global: {qps: 0.5}}\n", `weir.yaml:2:24: expected a whole number, got "0.5"; write it like 10`},
+		{valid + "limits: {global: {concurrency: 010}}\n", `expected a whole number, got "010"; write it like 10`},
+		{valid + "limits: {global: {tpm: -0.5}}\n", `expected a whole number, got "-0.5"; write it like 10`},
+		{valid + "limits: {global: {tpm: 0x10}}\n", `expected a whole number, got "0x10"; write it like 10`},
+		{valid + "limits: {global: {qps: \"0.5\"}}\n", `weir.yaml:2:24: expected a whole number, got "0.5"; write it like 10`},
+		{valid + "limits:\n  global:\n    qps: ${HALF}\n", `weir.yaml:4:10: expected a whole number, got "0.5"; write it like 10`},
+		{valid + "limits: {defaults: {ip: &a {qps: 1e3}}}\n", `expected a whole number, got "1e3"; write it like 10`},
+		{valid + "tiers: [{name: a, qps: \"010\"}]\n", `expected a whole number, got "010"; write it like 10`},
+		{valid + "alerts: {at: [!!float 50.5]}\n", `expected a whole number, got "50.5"; write it like 10`},
+		{valid + "models: {m: {labels: {a: 1.50}}}\n", "1.50 is not a plain whole number such as 10; quote it if it is meant as text"},
+		{valid + "limits: {global: {qps: 9999999999999999999}}\n", "weir.yaml:2:24: 9999999999999999999 is out of range"},
+		{valid + "policies: {envelope: {max_multiplier: -1}}\n", "-1 is out of range; it takes 0 or more"},
 		{valid + "models:\n  m: {free: true, service_tiers: {flex: 0.0001}}\n", "0.001 to 1000"},
 		{valid + "models:\n  m: {free: true, service_tiers: {standard: 2}}\n", "is the price itself"},
 		{valid + "models:\n  m:\n    price: {input_per_1m: 1000}\n", "both input_per_1m and output_per_1m"},

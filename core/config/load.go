@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -53,10 +54,9 @@ func Parse(name string, text []byte, env func(string) (string, bool)) (*Config, 
 		if x.err != nil {
 			return nil, x.err
 		}
-		n := &numbers{file: name}
-		ast.Walk(n, file.Docs[0].Body)
-		if n.err != nil {
-			return nil, n.err
+		if err := misread(reflect.TypeFor[Config](), file.Docs[0].Body); err != nil {
+			err.File = name
+			return nil, err
 		}
 		if err := yaml.NodeToValue(file.Docs[0].Body, c, yaml.Strict()); err != nil {
 			return nil, located(name, err)
@@ -201,30 +201,87 @@ func (x *expander) Visit(n ast.Node) ast.Visitor {
 	return x
 }
 
-// numbers refuses what the decoder would round or read in another base on its way into an integer: half a request per
-// second would become none, which is unlimited. Amounts and params are read as they stand.
-type numbers struct {
-	file string
-	err  error
+// misread is the first scalar that the decoder would round, or read in another base, on its way into a field of type t: half a
+// request per second would become none, which is unlimited. Types that read the text as it stands are left to themselves.
+func misread(t reflect.Type, n ast.Node) *Error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.NodeUnmarshaler]()) {
+		return nil
+	}
+	switch n := n.(type) {
+	case *ast.AnchorNode:
+		return misread(t, n.Value)
+	case *ast.TagNode:
+		return misread(t, n.Value)
+	case *ast.MappingNode:
+		for _, v := range n.Values {
+			if err := misread(t, v); err != nil {
+				return err
+			}
+		}
+	case *ast.MappingValueNode:
+		if of := memberType(t, n.Key.GetToken().Value); of != nil {
+			return misread(of, n.Value)
+		}
+	case *ast.SequenceNode:
+		for _, v := range n.Values {
+			if t.Kind() != reflect.Slice {
+				break
+			}
+			if err := misread(t.Elem(), v); err != nil {
+				return err
+			}
+		}
+	case *ast.StringNode:
+		return misreadScalar(t, n.GetToken(), true)
+	case *ast.FloatNode, *ast.IntegerNode, *ast.InfinityNode, *ast.NanNode:
+		return misreadScalar(t, n.GetToken(), false)
+	}
+	return nil
 }
 
-var (
-	plainInteger = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-	readAsTyped  = regexp.MustCompile(`\.(price\.[a-z_0-9]+|service_tiers\.[^.]+|max_overdraft)$|^\$\.policies\.params\b`)
-)
+// memberType is the type of a member of a block; nil: it has none of that name.
+func memberType(block reflect.Type, name string) (of reflect.Type) {
+	switch {
+	case name == "<<":
+		return block
+	case block.Kind() == reflect.Map:
+		return block.Elem()
+	case block.Kind() == reflect.Struct:
+		fieldsOf(block, func(field string, f reflect.StructField, _ reflect.Type) {
+			if field == name {
+				of = f.Type
+			}
+		})
+	}
+	return of
+}
 
-// Visit implements ast.Visitor.
-func (x *numbers) Visit(n ast.Node) ast.Visitor {
-	switch n.(type) {
-	case *ast.FloatNode, *ast.IntegerNode, *ast.InfinityNode, *ast.NanNode:
+var plainInteger = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+
+func misreadScalar(t reflect.Type, at *token.Token, isText bool) *Error {
+	wrong := func(format string, args ...any) *Error {
+		return &Error{Line: at.Position.Line, Column: at.Position.Column, Message: fmt.Sprintf(format, args...)}
+	}
+	plain := plainInteger.MatchString(at.Value)
+	switch kind := t.Kind(); {
+	case kind == reflect.String && !isText && !plain:
+		return wrong("%s is not a plain whole number such as 10; quote it if it is meant as text", at.Value)
+	case kind < reflect.Int || kind > reflect.Uint64:
+	case !plain:
+		return wrong("expected a whole number, got %.40q; write it like 10", at.Value)
+	case kind < reflect.Uint:
+		if _, err := strconv.ParseInt(at.Value, 10, t.Bits()); err != nil {
+			return wrong("%s is out of range; it takes at most %d bits", at.Value, t.Bits()-1)
+		}
 	default:
-		return x
+		if _, err := strconv.ParseUint(at.Value, 10, t.Bits()); err != nil {
+			return wrong("%s is out of range; it takes 0 or more, of at most %d bits", at.Value, t.Bits())
+		}
 	}
-	t := n.GetToken()
-	if x.err == nil && !plainInteger.MatchString(t.Value) && !readAsTyped.MatchString(n.GetPath()) {
-		x.err = &Error{x.file, t.Position.Line, t.Position.Column, fmt.Sprintf("%s is not a plain whole number such as 10; quote it if it is meant as text", t.Value)}
-	}
-	return x
+	return nil
 }
 
 // fieldNames lists every key a file may use, for suggestions and for the test that the example names them all.
