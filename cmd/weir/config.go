@@ -24,10 +24,7 @@ func (a *app) configCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			loaded, err := config.Load(path, a.env)
 			if err == nil {
-				err = proveDecisionLog(loaded)
-			}
-			if err == nil {
-				err = a.proveModule(c.Context(), loaded)
+				err = a.prove(c.Context(), loaded)
 			}
 			if asJSON {
 				return a.checkJSON(path, err)
@@ -106,7 +103,7 @@ func (a *app) doctor() *cobra.Command {
 	c := &cobra.Command{Use: "doctor", Short: "Check configuration, clock, disk, store and upstreams", Args: exactly(),
 		Long: "Check configuration, clock, open files, disk, store and upstreams. Exit code 0: all well, 1: a warning, 2: a failure.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			checks := doctor.Run(c.Context(), doctor.Options{Path: path, Env: a.env, Clock: a.clock,
+			checks := doctor.Run(c.Context(), doctor.Options{Path: path, Env: a.env, Clock: a.clock, Prove: a.prove,
 				Open: func(data string) (ledger.Store, error) { return store.Open(data) }})
 			worst := doctor.Worst(checks)
 			if err := a.printChecks(checks, worst, asJSON); err != nil || worst == doctor.OK {

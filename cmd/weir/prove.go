@@ -18,6 +18,14 @@ import (
 	"github.com/weir-gateway/weir/policies"
 )
 
+// prove says what serve would refuse of a file that Load accepts.
+func (a *app) prove(ctx context.Context, cfg *config.Config) error {
+	if err := proveDecisionLog(cfg); err != nil {
+		return err
+	}
+	return a.proveModule(ctx, cfg)
+}
+
 // proveDecisionLog says what serve would, without leaving a file behind.
 func proveDecisionLog(cfg *config.Config) error {
 	if path := cfg.Policies.DecisionLog.Path; path != "" {

@@ -216,7 +216,7 @@ func TestCommandsSayWhatTheyWant(t *testing.T) {
 	}
 }
 
-// TestCheckIsAsStrictAsServe: what serve would refuse about the module and the decision log, check refuses.
+// TestCheckIsAsStrictAsServe: what serve would refuse about the module and the decision log, check refuses, and doctor.
 func TestCheckIsAsStrictAsServe(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.wasm")
@@ -228,6 +228,9 @@ func TestCheckIsAsStrictAsServe(t *testing.T) {
 		_, stderr, code := weir(t, nil, "config", "check", "-c", file)
 		if code != exitFail || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("policies {%s}: exit %d, %s", policies, code, stderr)
+		}
+		if out, _, code := weir(t, nil, "doctor", "-c", file); code != 2 || !strings.Contains(out, "fail  config: ") || !strings.Contains(out, want) {
+			t.Errorf("doctor of policies {%s}: exit %d, %s", policies, code, out)
 		}
 	}
 	for module, want := range map[string]string{"nowhere": "neither a .wasm file nor one of the shipped", broken: "broken.wasm", filepath.Join(dir, "none.wasm"): "none.wasm"} {

@@ -60,6 +60,8 @@ type Options struct {
 	Path  string // configuration file
 	Env   func(string) (string, bool)
 	Clock llm.Clock
+	// Prove finds what serve would refuse of a file that can be read; nil: nothing.
+	Prove func(context.Context, *config.Config) error
 	// Open opens the store of the configuration's data setting.
 	Open func(data string) (ledger.Store, error)
 }
@@ -68,10 +70,9 @@ type Options struct {
 func Run(ctx context.Context, o Options) []Check {
 	c, err := config.Load(o.Path, o.Env)
 	if err != nil {
-		return []Check{{"config", Fail, err.Error(), "mend the file; `weir config check -c " + o.Path + "` repeats this check"}}
+		return []Check{badConfig(o.Path, err)}
 	}
-	checks := []Check{{Name: "config", Detail: fmt.Sprintf("%s: %d models, %d channels, %d tiers", o.Path, len(c.Models), len(c.Channels), len(c.Tiers))}}
-	checks = append(checks, checkClock(o.Clock), checkFiles(c.Listen.Connections))
+	checks := []Check{checkConfig(ctx, c, o), checkClock(o.Clock), checkFiles(c.Listen.Connections)}
 	folder, local := folderOf(c.Data)
 	if local {
 		checks = append(checks, checkSync(folder, o.Clock), checkSpace(folder))
@@ -81,9 +82,22 @@ func Run(ctx context.Context, o Options) []Check {
 		checks = append(checks, checkChannel(ctx, ch.Name, ch.BaseURL))
 	}
 	if len(c.Channels) == 0 {
-		checks = append(checks, Check{"upstreams", Warn, "no channel is configured", "add one under channels:, or through POST /admin/channels"})
+		checks = append(checks, Check{"upstreams", Warn, "the file has no channel; those of the admin API are not seen here", "add one under channels:, or see that GET /admin/channels has one"})
 	}
 	return checks
+}
+
+func badConfig(path string, err error) Check {
+	return Check{"config", Fail, err.Error(), "mend the file; `weir config check -c " + path + "` repeats this check"}
+}
+
+func checkConfig(ctx context.Context, c *config.Config, o Options) Check {
+	if o.Prove != nil {
+		if err := o.Prove(ctx, c); err != nil {
+			return badConfig(o.Path, err)
+		}
+	}
+	return Check{Name: "config", Detail: fmt.Sprintf("%s: %d models, %d channels, %d tiers", o.Path, len(c.Models), len(c.Channels), len(c.Tiers))}
 }
 
 func folderOf(data string) (string, bool) {
