@@ -75,6 +75,7 @@
 //	claim        what a request asks for -> reservation -> commit | release; denial: the limiter's no
 //	policy       module, version, params, facts, decision, envelope
 //	tier         a named set of limits
+//	service tier how fast and at what factor of the price the provider serves; hosted tool: one that the provider runs
 //	relay        what carries a stream to the client
 //
 // Units come last in names (timeout_ms). Token names follow OpenTelemetry's GenAI conventions.

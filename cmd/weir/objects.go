@@ -28,6 +28,7 @@ const (
 	money // decimal units; the API's name gets the currency's suffix; "null" where unmetered
 	list  // a,b,c
 	pairs // name=value, repeated
+	costs // the same; the API's name gets the currency's suffix
 	yes   // boolean
 	spans // budgets: WINDOW:name=value,..., repeated
 )
@@ -81,6 +82,8 @@ var objects = []object{
 			{"target", "target", text, "the provider's name for it, where it differs"},
 			{"max-output-tokens", "maxOutputTokens", integer, "output bound when a request gives none"},
 			{"service-tier", "serviceTiers", pairs, "factor of the price at a service tier, `name=factor`, such as flex=0.5; repeatable, replaces all"},
+			{"hosted-tool", "hostedTools", costs, "price of a call of a tool that the provider runs, `type=amount`, such as web_search=0.07; repeatable, replaces all"},
+			{"max-tool-calls", "maxToolCalls", integer, "calls of those tools when a request gives no cap (0: 10)"},
 			{"free", "free", yes, "it costs nothing, on purpose"}, {"label", "labels", pairs, "label, `name=value`; repeatable"}}, rateFields...)},
 	{name: "channel", path: "/admin/channels", columns: []string{"id", "name", "provider", "baseUrl", "priority", "weight", "state"},
 		fields: append([]field{{"name", "name", text, "name"}, {"provider", "provider", text, "openai or anthropic"}, {"base-url", "baseUrl", text, "base URL"},
@@ -208,7 +211,7 @@ func bodyCommand(r *remote, use, short string, args cobra.PositionalArgs, fields
 	c := &cobra.Command{Use: use, Short: short, Args: args}
 	for _, f := range fields {
 		switch f.kind {
-		case pairs:
+		case pairs, costs:
 			c.Flags().StringToString(f.flag, nil, f.usage)
 		case spans:
 			c.Flags().StringArray(f.flag, nil, f.usage)
@@ -252,7 +255,7 @@ func bodyOf(flags *pflag.FlagSet, fields []field, currency string) (map[string]a
 
 // member is the field's name in the API.
 func (f field) member(currency string) string {
-	if f.kind == money {
+	if f.kind == money || f.kind == costs {
 		return moneyName(f.api, currency)
 	}
 	return f.api
@@ -266,7 +269,7 @@ func (f field) value(flags *pflag.FlagSet, currency string) (any, error) {
 		return flags.GetBool(f.flag)
 	case list:
 		return flags.GetStringSlice(f.flag)
-	case pairs:
+	case pairs, costs:
 		return flags.GetStringToString(f.flag)
 	case spans:
 		return budgetsOf(flags, f.flag, currency)

@@ -27,7 +27,8 @@ func (a *API) modelView(m upstream.Model) object {
 		{"input" + per, price(m.Price.Input)}, {"cachedInput" + per, price(m.Price.CachedInput)},
 		{"cacheWrite" + per, price(m.Price.CacheWrite)}, {"output" + per, price(m.Price.Output)},
 		{"request" + a.suffix, price(m.Price.Request)}, {"priced", m.Priced}, {"free", m.Free},
-		{"maxOutputTokens", m.MaxOutputTokens}, {"labels", table(m.Labels)}, {"serviceTiers", factors(m.ServiceTiers)}}
+		{"maxOutputTokens", m.MaxOutputTokens}, {"labels", table(m.Labels)}, {"serviceTiers", factors(m.ServiceTiers)},
+		{"hostedTools" + a.suffix, amounts(m.HostedTools)}, {"maxToolCalls", m.MaxToolCalls}}
 }
 
 func (a *API) listModels(c *call) (answer, error) {
@@ -54,6 +55,30 @@ func (b *body) factors(name string, to *map[string]uint32) {
 				return fmt.Errorf("%.70q: %w", k, err)
 			}
 			out[k] = f
+		}
+		*to = out
+		return nil
+	})
+}
+
+func amounts(of map[string]llm.Micro) map[string]json.Number {
+	out := make(map[string]json.Number, len(of))
+	for name, m := range of {
+		out[name] = json.Number(m.String())
+	}
+	return out
+}
+
+// amounts reads money by name; the catalog checks names and bounds.
+func (b *body) amounts(name string, to *map[string]llm.Micro) {
+	b.table(name, func(values map[string]string) error {
+		out := make(map[string]llm.Micro, len(values))
+		for _, k := range slices.Sorted(maps.Keys(values)) {
+			m, err := exactMicro(values[k])
+			if err != nil {
+				return fmt.Errorf("%.70q: %w", k, err)
+			}
+			out[k] = m
 		}
 		*to = out
 		return nil
@@ -133,6 +158,8 @@ func (a *API) readModel(b *body, m *upstream.Model) error {
 	b.integer("maxOutputTokens", (*int64)(&m.MaxOutputTokens), 0, maxOutputTokens, "a whole number from 0 (unknown) to 100000000")
 	b.labels("labels", &m.Labels)
 	b.factors("serviceTiers", &m.ServiceTiers)
+	b.amounts("hostedTools"+a.suffix, &m.HostedTools)
+	b.integer("maxToolCalls", &m.MaxToolCalls, 0, llm.MaxOutputCap, "a whole number from 0 (the default) to 2147483647")
 	a.readPrice(b, m)
 	return b.end()
 }

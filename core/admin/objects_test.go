@@ -214,6 +214,13 @@ func TestModels(t *testing.T) {
 	if m, _ := f.proxy.catalog.Model([]byte("gpt")); len(m.ServiceTiers) != 2 || m.ServiceTiers["flex"] != 500 {
 		t.Errorf("the proxy has %+v", m)
 	}
+	f.refused(400, "PUT", "/admin/models/gpt", j{"hostedToolsCny": j{"web_search": -1}}, "web_search", "from 0")
+	f.refused(400, "PUT", "/admin/models/gpt", j{"hostedToolsCny": j{"shell": 1}}, "not charged by the call")
+	f.refused(400, "PUT", "/admin/models/gpt", j{"maxToolCalls": -1}, "maxToolCalls")
+	f.ok("PUT", "/admin/models/gpt", j{"hostedToolsCny": j{"web_search": "0.07", "mcp": 0}, "maxToolCalls": 4}).has(t, "hostedToolsCny.web_search", "0.07", "maxToolCalls", 4)
+	if m, _ := f.proxy.catalog.Model([]byte("gpt")); len(m.HostedTools) != 2 || m.HostedTools["web_search"] != 70_000 || m.MaxToolCalls != 4 {
+		t.Errorf("the proxy has %+v", m)
+	}
 	f.ok("PUT", "/admin/models/gpt", j{"serviceTiers": j{}}).has(t, "serviceTiers.flex", nil)
 	f.ok("PUT", "/admin/models/gpt", j{"requestCny": 0.01}).has(t, "priced", true, "free", false, "requestCny", "0.01", "inputCnyPer1M", 0)
 	f.ok("PUT", "/admin/models/meta-llama/Llama-3", j{"free": true}).has(t, "name", "meta-llama/Llama-3")

@@ -89,6 +89,7 @@ type Model struct {
 	upstream.Model `yaml:",inline"`
 	Price          *Price            `yaml:"price"`         // absent: no price
 	ServiceTiers   map[string]Factor `yaml:"service_tiers"` // of the price
+	HostedTools    map[string]Amount `yaml:"hosted_tools"`  // price of a call
 }
 
 // Price is in decimal units of the currency: per million tokens of each class, and per request.

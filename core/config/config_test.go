@@ -105,6 +105,9 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "limits: {global: {qps: 9999999999999999999}}\n", "weir.yaml:2:24: 9999999999999999999 is out of range"},
 		{valid + "policies: {envelope: {max_multiplier: -1}}\n", "-1 is out of range; it takes 0 or more"},
 		{valid + "models:\n  m: {free: true, service_tiers: {flex: 0.0001}}\n", "0.001 to 1000"},
+		{valid + "models:\n  m: {free: true, hosted_tools: {web_search: 0.0000001}}\n", "six decimals"},
+		{valid + "models:\n  m: {free: true, hosted_tools: {code_interpreter: 1}}\n", "not charged by the call"},
+		{valid + "models:\n  m: {free: true, max_tool_calls: -1}\n", "max_tool_calls"},
 		{valid + "models:\n  m: {free: true, service_tiers: {standard: 2}}\n", "is the price itself"},
 		{valid + "models:\n  m:\n    price: {input_per_1m: 1000}\n", "both input_per_1m and output_per_1m"},
 		{valid + "models:\n  m: {free: true, price: {input_per_1m: 1, output_per_1m: 1}}\n", "take one of the two away"},
@@ -167,7 +170,7 @@ channels: [{name: c, provider: openai, base_url: http://127.0.0.1:1}]
 models:
   m: {price: {input_per_1m: 1.08, output_per_1m: "4.32", per_request: 0.000001}, labels: {hot: "yes"}, qps_limit: 3}
   free: {free: true}
-  tiered: {free: true, service_tiers: {flex: 0.5, priority: "1.75", auto: 2}}
+  tiered: {free: true, service_tiers: {flex: 0.5, priority: "1.75", auto: 2}, hosted_tools: {web_search: 0.07, mcp: 0}, max_tool_calls: 3}
 `), env)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +179,8 @@ models:
 	want := upstream.Model{Name: "m", Priced: true, QPSLimit: 3, Labels: map[string]string{"hot": "yes"},
 		Price: llm.Price{Input: 1_080_000, CachedInput: 1_080_000, CacheWrite: 1_080_000, Output: 4_320_000, Request: 1}}
 	tiers := map[string]uint32{"flex": 500, "priority": 1750, "auto": 2000}
-	if len(models) != 3 || !reflect.DeepEqual(models[2].ServiceTiers, tiers) || models[0].Name != "free" || models[0].Priced || !reflect.DeepEqual(models[1], want) {
+	tools := map[string]llm.Micro{"web_search": 70_000, "mcp": 0}
+	if len(models) != 3 || !reflect.DeepEqual(models[2].HostedTools, tools) || models[2].MaxToolCalls != 3 || !reflect.DeepEqual(models[2].ServiceTiers, tiers) || models[0].Name != "free" || models[0].Priced || !reflect.DeepEqual(models[1], want) {
 		t.Errorf("got %+v\nwant %+v", models, want)
 	}
 }

@@ -127,15 +127,23 @@ func (c *Config) UpstreamModels() []upstream.Model {
 		if p := c.Models[name].Price; p != nil {
 			m.Priced, m.Price = true, p.price()
 		}
-		for tier, f := range c.Models[name].ServiceTiers {
-			if m.ServiceTiers == nil {
-				m.ServiceTiers = map[string]uint32{}
-			}
-			m.ServiceTiers[tier] = uint32(f)
-		}
+		m.ServiceTiers = convert[uint32](c.Models[name].ServiceTiers)
+		m.HostedTools = convert[llm.Micro](c.Models[name].HostedTools)
 		models = append(models, m)
 	}
 	return models
+}
+
+// convert turns the numbers of the file into those of its readers; nil for none.
+func convert[To, From ~uint32 | ~int64](given map[string]From) map[string]To {
+	if len(given) == 0 {
+		return nil
+	}
+	out := make(map[string]To, len(given))
+	for name, n := range given {
+		out[name] = To(n)
+	}
+	return out
 }
 
 func (p *Price) price() llm.Price {

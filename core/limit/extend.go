@@ -84,7 +84,7 @@ func (s *step) topUp(h *hold, tokens llm.Tokens) {
 	if !h.money.Billed {
 		return
 	}
-	s.amount = max(h.money.Price.Hold(h.progress.input, tokens-h.progress.input)-h.amount, 0)
+	s.amount = max(h.money.hold(h.progress.input, tokens-h.progress.input)-h.amount, 0)
 	s.least = s.amount
 	s.balance, s.quotas, s.nquotas = h.balance, h.quotas, h.nquotas
 	if s.balance != nil {

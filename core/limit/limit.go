@@ -66,8 +66,14 @@ type Money struct {
 	Balance   bool      // the user's balance is metered
 	Overdraft llm.Micro // how far below zero the balance may go for this request; NoFloor: however far
 	Overrun   Overrun   // what becomes of usage beyond the hold
+	Calls     llm.Micro // held beside what the tokens cost, for calls of tools; Reservation.Priced tells what they came to
 
 	Quotas [llm.Windows]Quota // of the key; the first without a label ends them
+}
+
+// hold is the most that input and output tokens, and the calls beside them, can come to.
+func (m *Money) hold(input, output llm.Tokens) llm.Micro {
+	return min(llm.AddMicro(m.Price.Hold(input, output), m.Calls), llm.MaxCost)
 }
 
 // Quota is one window of what a key may spend, in its present period.

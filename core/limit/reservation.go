@@ -36,7 +36,7 @@ func (h *hold) beginLocked(c *Claim, now time.Duration) {
 	h.granted = s.output
 	h.progress = progress{input: sane(c.Input)}
 	h.covered = h.progress.input + s.output
-	h.channel, h.layer, h.n, h.tier = "", 0, 0, c.Facts.ServiceTier
+	h.channel, h.layer, h.n, h.tier, h.calls = "", 0, 0, c.Facts.ServiceTier, 0
 	h.began, h.touched, h.notedAt = now, now, now
 	h.firstByte, h.noted = 0, 0
 	h.requests, h.tokens = Rate{}, Rate{}
@@ -52,7 +52,7 @@ func (h *hold) beginLocked(c *Claim, now time.Duration) {
 // keepMoney copies what a top-up and the settlement need, but for the quotas.
 func (h *hold) keepMoney(m *Money) {
 	k := &h.money
-	k.Price, k.Billed, k.Balance, k.Overdraft, k.Overrun = m.Price, m.Billed, m.Balance, m.Overdraft, m.Overrun
+	k.Price, k.Billed, k.Balance, k.Overdraft, k.Overrun, k.Calls = m.Price, m.Billed, m.Balance, m.Overdraft, m.Overrun, m.Calls
 }
 
 // announce records the hold, with everything a crash can be settled from.
@@ -195,15 +195,15 @@ func (r Reservation) UsageKnown(u llm.Usage) {
 	h.owe(now, u)
 }
 
-// Priced records the price that the answer is to be charged at, and the service tier it is of, where they are not those of
-// the hold. What is held stays.
-func (r Reservation) Priced(p llm.Price, tier string) {
+// Priced records what an answer says of its price: the price and the service tier to charge it at, where they are not those
+// of the hold, and what the calls of tools have cost so far. What is held stays.
+func (r Reservation) Priced(p llm.Price, tier string, calls llm.Micro) {
 	h := r.enter(stateBusy)
 	if h == nil {
 		return
 	}
 	defer h.leave()
-	h.money.Price, h.tier = p, tier
+	h.money.Price, h.tier, h.calls = p, tier, calls
 }
 
 // Answered records the HTTP status the client is told.
@@ -261,7 +261,7 @@ func (m *meter) pledge(more llm.Micro) {
 
 // charge is what u costs the user and, beyond it, the house.
 func (h *hold) charge(u llm.Usage) (user, house llm.Micro) {
-	cost := h.money.Price.Cost(u)
+	cost := min(llm.AddMicro(h.money.Price.Cost(u), h.calls), llm.MaxCost)
 	if h.money.Overrun == Clip && cost > h.amount {
 		return h.amount, cost - h.amount
 	}

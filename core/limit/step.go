@@ -150,15 +150,15 @@ func (s *step) grantLocked(c *Claim, input, output llm.Tokens) {
 	}
 	s.amount, s.least = 0, 0
 	if mon.Billed {
-		s.amount = mon.Price.Hold(input, output)
+		s.amount = mon.hold(input, output)
 		s.least = s.amount
 	}
 	if s.balance != nil && c.SoftOutput && mon.Overdraft != NoFloor {
-		s.least = mon.Price.Hold(input, min(output, floor))
+		s.least = mon.hold(input, min(output, floor))
 		room := llm.AddMicro(s.balance.mu.purse.available(), mon.Overdraft)
 		if s.amount > room && s.least <= room {
-			output = min(output, mon.Price.OutputFor(room, input))
-			s.amount = mon.Price.Hold(input, output)
+			output = min(output, mon.Price.OutputFor(llm.AddMicro(room, -mon.Calls), input))
+			s.amount = mon.hold(input, output)
 		}
 	}
 	s.output = output

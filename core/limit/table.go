@@ -37,7 +37,8 @@ type hold struct {
 	covered    llm.Tokens // input + output that the charges hold or have posted
 	progress   progress
 	channel    string
-	tier       string // service tier of the price
+	tier       string    // service tier of the price
+	calls      llm.Micro // of tools, so far
 	began      time.Duration
 	atMS       int64         // wall clock of admission
 	firstByte  time.Duration // 0: none yet

@@ -82,6 +82,11 @@ type Head struct {
 	// Choices is the largest of n and best_of, times the number of prompts of /v1/completions; at least 1.
 	Choices int
 
+	// Hosted are the tools that the provider runs itself and charges for by the call: every one that is not known to be the
+	// client's. ToolCap is the most of their calls that max_tool_calls of /v1/responses allows; -1 when none is given.
+	Hosted  []Hosted
+	ToolCap int64
+
 	// Texts are the spans whose tokens count as input: string contents between their quotes (escapes still in
 	// place), and the raw JSON of tools and schemas. TextTokens counts integer token arrays given instead of text.
 	Texts      []Text
@@ -94,7 +99,16 @@ type Head struct {
 	IncludeUsage  Tri    // stream_options.include_usage
 	UsageValue    Span   // its value, null included; empty when it is not there
 	StreamOptions Span   // the whole value of stream_options, which may be null
+	NullToolCap   Span   // the value of max_tool_calls where it is null
 	Insert        int32
+}
+
+// Hosted is one tool that the provider runs.
+type Hosted struct {
+	Type    Span  // inside the quotes, escapes in place; of a member that stands for a tool: the part of its name that says which
+	Open    int32 // just behind the brace of a tool, where members may be inserted; 0: it is none
+	Uses    int64 // max_uses; -1 when none is given
+	NullUse Span  // the value of max_uses where it is null
 }
 
 // Text is one span to count. Raw text is JSON syntax counted as it stands; the rest is string content whose

@@ -93,6 +93,15 @@ func (p Price) Scale(permille uint32) Price {
 	return Price{f(p.Input), f(p.CachedInput), f(p.CacheWrite), f(p.Output), f(p.Request)}
 }
 
+// Times is n times m, and MaxCost at most; neither is negative.
+func (m Micro) Times(n int64) Micro {
+	hi, lo := bits.Mul64(uint64(max(m, 0)), uint64(max(n, 0)))
+	if hi > 0 || lo > uint64(MaxCost) {
+		return MaxCost
+	}
+	return Micro(lo)
+}
+
 type pair struct {
 	n Tokens
 	m Micro

@@ -11,7 +11,8 @@ const (
 	MaxModelBytes = 256           // the model's name; where it has escapes, six times as many as written
 	MaxChoices    = 128           // n and best_of, each
 	MaxPrompts    = 2048          // prompts or embedding inputs in one body
-	MaxOutputCap  = math.MaxInt32 // max_tokens and its siblings
+	MaxOutputCap  = math.MaxInt32 // max_tokens and its siblings, and caps on tool calls
+	MaxHosted     = 64            // tools that the provider runs
 
 	keptTexts    = 4096 // a Head that grew beyond this gives its memory back
 	otherCounted = 256  // bytes of an unlisted top-level value from which it counts as input
@@ -33,7 +34,8 @@ const (
 //     refused, for an upstream that ignores it would answer without any.
 //  5. Input that the provider keeps (previous_response_id, conversation, a prompt by its id, item references) cannot be
 //     counted and is noted as Stored. An answer in the background cannot be settled and is refused.
-//  6. The model's name may have escapes, as some JSON writers make them ("org\/model", "mod\u00e9"): it is looked up
+//  6. A tool whose type is not known to be run by the client is Hosted, so that a type nobody here knows is not free.
+//  7. The model's name may have escapes, as some JSON writers make them ("org\/model", "mod\u00e9"): it is looked up
 //     with its escapes undone and forwarded as it stands. Names of members may not: rule 2.
 //
 // The pass, without allocation once h has grown:
@@ -49,7 +51,7 @@ func ScanHead(ep Endpoint, body []byte, h *Head) error {
 	if cap(h.Texts) > keptTexts {
 		h.Texts = nil
 	}
-	*h = Head{Endpoint: ep, OutputCap: -1, Choices: 1, Texts: h.Texts[:0], Caps: h.Caps[:0]}
+	*h = Head{Endpoint: ep, OutputCap: -1, ToolCap: -1, Choices: 1, Texts: h.Texts[:0], Caps: h.Caps[:0], Hosted: h.Hosted[:0]}
 	if len(body) > math.MaxInt32 {
 		return Invalid("body", "the body has %d bytes; at most %d can be read", len(body), math.MaxInt32)
 	}
@@ -112,6 +114,10 @@ func (s *scanner) member(m member) {
 		s.background()
 	case mPreviousResponseID, mConversation:
 		s.stored()
+	case mMaxToolCalls:
+		s.toolCap()
+	case mWebSearchOptions, mMCPServers:
+		s.standsForTool(m)
 	case mServiceTier:
 		s.h.ServiceTier, _ = s.optionalString("service_tier")
 	default:
@@ -244,15 +250,6 @@ func (s *scanner) background() {
 func (s *scanner) stored() {
 	s.h.Stored = s.h.Stored || s.h.Endpoint == Responses && s.peek() != 'n'
 	s.other()
-}
-
-func (s *scanner) tools() {
-	start := s.i
-	if s.peek() == '[' {
-		s.h.Tools = s.h.Tools || !s.emptyArray()
-	}
-	s.skip()
-	s.push(start, s.i, true)
 }
 
 func (s *scanner) user() {

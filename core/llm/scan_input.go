@@ -1,7 +1,5 @@
 package llm
 
-import "bytes"
-
 // part kinds, from the member "type" of an object inside an input container.
 const (
 	kindOther   = iota // unknown: billed by its text
@@ -305,10 +303,4 @@ func (s *scanner) setting() {
 	if s.i-start > shortSetting {
 		s.push(start, s.i, true)
 	}
-}
-
-// emptyArray looks ahead of an opening bracket.
-func (s *scanner) emptyArray() bool {
-	rest := bytes.TrimLeft(s.b[s.i+1:], " \t\r\n")
-	return len(rest) > 0 && rest[0] == ']'
 }

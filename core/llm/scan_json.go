@@ -15,6 +15,7 @@ type scanner struct {
 	depth   int
 	escaped bool // the last string had an escape
 	seen    uint64
+	name    Span // of the last member that was looked up
 	h       *Head
 	err     *Error
 

@@ -39,6 +39,11 @@ const (
 	mPreviousResponseID
 	mConversation
 	mServiceTier
+	mType
+	mMaxUses
+	mMaxToolCalls
+	mWebSearchOptions
+	mMCPServers
 	members
 )
 
@@ -50,7 +55,8 @@ var memberNames = [members]string{
 	mTools: "tools", mFunctions: "functions", mToolChoice: "tool_choice", mFunctionCall: "function_call",
 	mResponseFormat: "response_format", mText: "text", mUser: "user", mMetadata: "metadata", mUserID: "user_id",
 	mLogitBias: "logit_bias", mBackground: "background", mPreviousResponseID: "previous_response_id",
-	mConversation: "conversation", mServiceTier: "service_tier",
+	mConversation: "conversation", mServiceTier: "service_tier", mType: "type",
+	mMaxUses: "max_uses", mMaxToolCalls: "max_tool_calls", mWebSearchOptions: "web_search_options", mMCPServers: "mcp_servers",
 }
 
 // caps are the output caps that each endpoint has. Of several, the highest bit is the one to recommend.
@@ -134,6 +140,16 @@ func lookupRest(name []byte) member {
 		return mConversation
 	case "service_tier":
 		return mServiceTier
+	case "type":
+		return mType
+	case "max_uses":
+		return mMaxUses
+	case "max_tool_calls":
+		return mMaxToolCalls
+	case "web_search_options":
+		return mWebSearchOptions
+	case "mcp_servers":
+		return mMCPServers
 	}
 	return mNone
 }
@@ -146,6 +162,7 @@ func (s *scanner) known(seen *uint64, scope string) member {
 		return mNone
 	}
 	raw := name.In(s.b)
+	s.name = name
 	m := lookup(raw)
 	if m == mNone || s.escaped {
 		if m = folded(raw); m != mNone {

@@ -31,7 +31,7 @@ func (s *Server) gatherFacts(c *call, price llm.Price) error {
 		Key: who.Key.ID, User: who.User.ID, Org: who.Org.ID,
 		QPSLimit: l.QPS, QPSCurrent: use.QPS, TPMLimit: l.TPM, TPMCurrent: use.TPM,
 		ConcurrencyLimit: l.Concurrency, ConcurrencyCurrent: use.Concurrency,
-		QuotaLimit: who.Key.MonthlyQuota, BalanceAvailable: math.MaxInt64, EstimatedCost: price.Hold(c.input, c.output),
+		QuotaLimit: who.Key.MonthlyQuota, BalanceAvailable: math.MaxInt64, EstimatedCost: llm.AddMicro(price.Hold(c.input, c.output), c.terms.calls),
 		MinuteOfWeek: uint32((int(local.Weekday())+6)%7*1440 + local.Hour()*60 + local.Minute()),
 		DayOfMonth:   uint16(local.Day()), DaysInMonth: uint16(local.AddDate(0, 1, -local.Day()).Day()),
 		Tier: uint32(c.tier), // noTier reads as the largest number
@@ -137,6 +137,7 @@ func (s *Server) claimFor(c *call, price llm.Price) *limit.Claim {
 	cl.Unlimited = d.NoLimit
 	cl.Input, cl.Output, cl.Choices, cl.SoftOutput = c.input, c.output, c.head.Choices, c.soft
 	cl.Money = moneyFor(who, d, price)
+	cl.Money.Calls = c.multiplied(c.terms.calls)
 	s.addQuotas(c, who)
 	if c.endpoint() == llm.CountTokens {
 		cl.Money.Price = llm.Price{}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/weir-gateway/weir/core/auth"
@@ -10,11 +11,14 @@ import (
 )
 
 // terms are what a request is paid by beside its tokens. They are fixed at admission: neither a failover nor a reload
-// changes them, and what an answer says can only make them cheaper.
+// changes them, and what an answer says can only make the price cheaper.
 type terms struct {
 	list     llm.Price // the model's standard price; none where nothing is paid
 	tier     string    // service tier, as the model names it; empty: the standard price
 	permille uint32    // of list at the tier
+	once     llm.Micro // for tools that a chat calls once for each choice
+	calls    llm.Micro // held for calls of the other hosted tools
+	most     int64     // of those calls
 	open     bool      // what the answer says of its price counts
 }
 
@@ -28,8 +32,22 @@ func (c *call) agree(m *upstream.Model, who *auth.Caller) (llm.Price, error) {
 	if !ok {
 		return llm.Price{}, c.unpricedTier(m)
 	}
-	c.terms = terms{list: list, tier: tier, permille: permille, open: len(m.ServiceTiers) > 0 && c.endpoint() != llm.CountTokens}
-	return list.Scale(permille), nil
+	c.terms = terms{list: list, tier: tier, permille: permille}
+	if c.endpoint() == llm.CountTokens {
+		return list.Scale(permille), nil // it runs nothing, so nothing of it is charged
+	}
+	c.terms.open = len(m.ServiceTiers)+len(m.HostedTools) > 0
+	if err := c.allowTools(m); err != nil {
+		return llm.Price{}, err
+	}
+	return c.terms.price(permille), nil
+}
+
+// price is that of a tier; calls cost the same at each.
+func (t *terms) price(permille uint32) llm.Price {
+	p := t.list.Scale(permille)
+	p.Request = llm.AddMicro(p.Request, t.once)
+	return p
 }
 
 func (c *call) unpricedTier(m *upstream.Model) error {
@@ -41,8 +59,60 @@ func (c *call) unpricedTier(m *upstream.Model) error {
 	return e
 }
 
+// allowTools adds up what the hosted tools may cost at most, or refuses one that has no price.
+func (c *call) allowTools(m *upstream.Model) error {
+	t, shared := &c.terms, llm.Micro(0)
+	for i := range c.head.Hosted {
+		h := &c.head.Hosted[i]
+		price, ok := m.HostedPrice(h.Type.In(c.body))
+		if !ok || c.endpoint() == llm.Chat && h.Open != 0 {
+			return c.unpricedTool(m, h)
+		}
+		most := m.ToolCalls()
+		switch c.endpoint() {
+		case llm.Responses:
+			shared = max(shared, price) // one cap for all of them
+		case llm.Messages:
+			if h.Uses > 0 {
+				most = h.Uses
+			}
+			t.most += most
+			t.calls = llm.AddMicro(t.calls, price.Times(most))
+		default:
+			t.once = llm.AddMicro(t.once, price.Times(int64(c.head.Choices)))
+		}
+	}
+	if c.endpoint() == llm.Responses && len(c.head.Hosted) > 0 {
+		if t.most = c.head.ToolCap; t.most < 0 {
+			t.most = m.ToolCalls()
+		}
+		t.calls = shared.Times(t.most)
+	}
+	return nil
+}
+
+func (c *call) unpricedTool(m *upstream.Model, h *llm.Hosted) error {
+	kind := string(h.Type.In(c.body))
+	e := llm.Invalid("tools", "tool %.64q is run by the provider, which charges for it beside the tokens", kind)
+	if h.Open == 0 {
+		e.Param = map[bool]string{true: "web_search_options", false: "mcp_servers"}[c.endpoint() == llm.Chat]
+	}
+	switch names := m.HostedNames(); {
+	case upstream.Uncountable(kind):
+		e.Message += ", and not by the call, so it is never allowed"
+	case c.endpoint() == llm.Chat && h.Open != 0:
+		e.Message += ", and a chat does not tell how often; use /v1/responses"
+	case len(names) == 0:
+		e.Message += "; model " + m.Name + " allows none"
+	default:
+		e.Message += "; of those model " + m.Name + " allows " + strings.Join(names, ", ")
+	}
+	e.Message += ". Tools of your own (function, custom) are always allowed"
+	return e
+}
+
 // heed tells the hold what the answer says of its price. A provider may serve a request at a cheaper tier than it asked for;
-// a dearer one is the provider's own affair.
+// a dearer one is the provider's own affair. Calls are charged as often as they are told.
 func (c *call) heed(res limit.Reservation, told *upstream.Told) {
 	t := &c.terms
 	tier, permille := t.tier, t.permille
@@ -51,5 +121,32 @@ func (c *call) heed(res limit.Reservation, told *upstream.Told) {
 			tier, permille = served, factor
 		}
 	}
-	res.Priced(t.list.Scale(permille).Scale(c.decision.Price), tier)
+	calls := llm.Micro(0)
+	for i := range told.Calls {
+		call := &told.Calls[i]
+		calls = llm.AddMicro(calls, c.callPrice(call.Tool).Times(min(call.N, int64(farOff)*max(t.most, 1))))
+	}
+	res.Priced(t.price(permille).Scale(c.decision.Price), tier, c.multiplied(calls))
+}
+
+// multiplied is an amount by the decision's price multiplier.
+func (c *call) multiplied(m llm.Micro) llm.Micro {
+	return llm.Price{Request: m}.Scale(c.decision.Price).Request
+}
+
+// callPrice is the price of a call by the name that answers have for its tool. One that none of the request's tools explains
+// costs as much as the dearest of them, or by its name where the request has none: a prompt that the provider keeps may have.
+func (c *call) callPrice(tool string) (price llm.Micro) {
+	for i := range c.head.Hosted {
+		kind := c.head.Hosted[i].Type.In(c.body)
+		p, _ := c.model.HostedPrice(kind)
+		if bytes.HasPrefix(kind, []byte(tool)) {
+			return p
+		}
+		price = max(price, p)
+	}
+	if len(c.head.Hosted) == 0 {
+		price, _ = c.model.HostedPrice([]byte(tool))
+	}
+	return price
 }

@@ -140,7 +140,7 @@ func (c *Catalog) addModel(m Model, byName map[string]*Channel, routes routeSet)
 	if min(m.Price.Input, m.Price.CachedInput, m.Price.CacheWrite, m.Price.Output, m.Price.Request) < 0 {
 		return llm.Invalid("price", "model %q: a price is not negative", m.Name)
 	}
-	if err := m.checkTiers(); err != nil {
+	if err := cmp.Or(m.checkTiers(), m.checkHosted()); err != nil {
 		return err
 	}
 	chosen, err := c.chosen(&m, byName)

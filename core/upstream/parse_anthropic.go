@@ -48,7 +48,10 @@ func (p *Parser) readMessages(c *cursor) {
 		case "usage":
 			p.told.usage(*c)
 			p.ev.HasUsage = p.tally.anthropic(c, false) || p.ev.HasUsage
-		case "delta", "content_block":
+		case "content_block":
+			p.told.block(*c)
+			p.block(c)
+		case "delta":
 			p.block(c)
 		default:
 			p.other(name, c)

@@ -350,6 +350,9 @@ func (p *Parser) responsesEvent(c *cursor, kind, delta, response, item []byte) {
 		p.ev.Error = true
 	case "ping", "keepalive":
 		p.unread = 0
+	case "response.output_item.done": // its texts have come in deltas
+		p.unread = 0
+		p.told.item(cursor{b: item})
 	case "response.output_item.added":
 		in := cursor{b: item}
 		p.call(&in)

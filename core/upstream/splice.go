@@ -42,6 +42,7 @@ func newOutgoing(req *Request) *outgoing {
 	o.editModel()
 	o.editCaps()
 	o.editUsage()
+	o.editTools()
 	slices.SortStableFunc(o.edits, func(a, b edit) int { return cmp.Compare(a.off, b.off) })
 	o.length = int64(len(req.Body))
 	for _, e := range o.edits {
@@ -105,6 +106,36 @@ func (o *outgoing) editCaps() {
 		}
 	}
 	o.replace(int(head.Insert), int(head.Insert), `"`, name, `":`, value, `,`)
+}
+
+// editTools caps the calls of hosted tools that the body does not cap itself, where the dialect has a member for it: one
+// for all of them at OpenAI, one for each search and fetch at Anthropic.
+func (o *outgoing) editTools() {
+	head := o.req.Head
+	if len(head.Hosted) == 0 {
+		return
+	}
+	value := strconv.FormatInt(o.req.Model.ToolCalls(), 10)
+	switch {
+	case head.Endpoint == llm.Messages:
+		for i := range head.Hosted {
+			h := &head.Hosted[i]
+			if kind := string(h.Type.In(o.req.Body)); h.Uses < 0 && (strings.HasPrefix(kind, "web_search_") || strings.HasPrefix(kind, "web_fetch_")) {
+				o.cap(h.NullUse, h.Open, "max_uses", value)
+			}
+		}
+	case head.Endpoint == llm.Responses && head.ToolCap < 0:
+		o.cap(head.NullToolCap, head.Insert, "max_tool_calls", value)
+	}
+}
+
+// cap puts a value in the place of a null, or inserts the member.
+func (o *outgoing) cap(null llm.Span, insert int32, name, value string) {
+	if !null.Empty() {
+		o.replace(int(null.Off), int(null.End), value)
+		return
+	}
+	o.replace(int(insert), int(insert), `"`, name, `":`, value, `,`)
 }
 
 // plainDigits reads a JSON integer; not ok for anything else.

@@ -201,7 +201,7 @@ func NewParser(ep llm.Endpoint) *Parser { return &Parser{ep: ep} }
 
 // Reset makes p as new, for another stream, keeping its buffers.
 func (p *Parser) Reset(ep llm.Endpoint) {
-	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0], told: Told{Tier: p.told.Tier[:0]},
+	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0], told: Told{Tier: p.told.Tier[:0], Calls: p.told.Calls[:0]},
 		shape: shape{p.shape.before[:0], p.shape.after[:0]}}
 }
 

@@ -57,6 +57,9 @@ type Model struct {
 	MaxOutputTokens llm.Tokens        `json:"maxOutputTokens" yaml:"max_output_tokens"`
 	Labels          map[string]string `json:"labels,omitempty" yaml:"labels"`
 	ServiceTiers    map[string]uint32 `json:"serviceTiers,omitempty" yaml:"-"` // factors of Price in 1/1000, by the provider's name of the tier
+
+	HostedTools  map[string]llm.Micro `json:"hostedTools,omitempty" yaml:"-"` // price of a call of a tool that the provider runs; others are refused
+	MaxToolCalls int64                `json:"maxToolCalls,omitempty" yaml:"max_tool_calls"`
 }
 
 // Channel is a provider, a base URL and a credential. Stored under "channel".
