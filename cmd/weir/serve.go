@@ -73,6 +73,15 @@ func newLog(w io.Writer, o config.Log) (*slog.Logger, *slog.LevelVar) {
 // settle is how long a changed file must be quiet before it is read: editors write in several steps.
 const settle = 100 * time.Millisecond
 
+// watching is a gateway that follows its files.
+type watching struct {
+	*gateway
+	env    func(string) (string, bool)
+	files  *fsnotify.Watcher
+	path   string // of the configuration
+	module string // that it names; also of a refused one, whose module may be what is still to come
+}
+
 // watch reloads on SIGHUP and when the configuration or the module file it names changes. The returned channel closes
 // when the watcher has ended, after ctx.
 func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct{}, error) {
@@ -85,28 +94,29 @@ func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct
 		_ = files.Close()
 		return nil, fmt.Errorf("watching %s: %w", path, err)
 	}
-	watchModule(g, files)
+	w := &watching{gateway: g, env: a.env, files: files, path: path}
+	w.follow(g.cfg.Policies.Module)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() { _ = files.Close() }()
-		a.reloads(ctx, g, path, files)
+		w.reloads(ctx)
 	}()
 	return done, nil
 }
 
-// watchModule watches the folder of the module file that the configuration names now, if it names one.
-func watchModule(g *gateway, files *fsnotify.Watcher) {
-	m := g.cfg.Policies.Module
-	if !strings.HasSuffix(m, ".wasm") {
+// follow watches the folder of a module file; module may be a shipped name, or none.
+func (w *watching) follow(module string) {
+	w.module = module
+	if !strings.HasSuffix(module, ".wasm") {
 		return
 	}
-	if err := files.Add(filepath.Dir(m)); err != nil {
-		g.log.Warn("a change of the module file will not be seen", "file", m, "error", err)
+	if err := w.files.Add(filepath.Dir(module)); err != nil {
+		w.log.Warn("a change of the module file will not be seen", "file", module, "error", err)
 	}
 }
 
-func (a *app) reloads(ctx context.Context, g *gateway, path string, files *fsnotify.Watcher) {
+func (w *watching) reloads(ctx context.Context) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -116,18 +126,18 @@ func (a *app) reloads(ctx context.Context, g *gateway, path string, files *fsnot
 		select {
 		case <-ctx.Done():
 			return
-		case event := <-files.Events:
-			if same(event.Name, path) || same(event.Name, g.cfg.Policies.Module) {
+		case event := <-w.files.Events:
+			if same(event.Name, w.path) || same(event.Name, w.module) {
 				quiet.Reset(settle)
 			}
-		case err := <-files.Errors:
-			g.log.Warn("watching files", "error", err)
+		case err := <-w.files.Errors:
+			w.log.Warn("watching files", "error", err)
 		case <-hup:
-			_ = a.reloadOnce(ctx, g, path, false, files)
+			_ = w.reloadOnce(ctx, false)
 		case <-quiet.C:
-			_ = a.reloadOnce(ctx, g, path, false, files)
-		case answer := <-g.applies:
-			answer <- a.reloadOnce(ctx, g, path, true, files)
+			_ = w.reloadOnce(ctx, false)
+		case answer := <-w.applies:
+			answer <- w.reloadOnce(ctx, true)
 		}
 	}
 }
@@ -137,16 +147,16 @@ func same(event, path string) bool {
 }
 
 // reloadOnce logs what it returns: only who asked over the API hears of it.
-func (a *app) reloadOnce(ctx context.Context, g *gateway, path string, overwrite bool, files *fsnotify.Watcher) error {
-	cfg, err := config.Load(path, a.env)
+func (w *watching) reloadOnce(ctx context.Context, overwrite bool) error {
+	cfg, err := config.Load(w.path, w.env)
 	if err == nil {
-		err = g.reload(ctx, cfg, overwrite)
+		w.follow(cfg.Policies.Module)
+		err = w.reload(ctx, cfg, overwrite)
 	}
 	if err != nil {
-		g.log.Error("reload refused, the old configuration serves on", "error", err)
+		w.log.Error("reload refused, the old configuration serves on", "error", err)
 		return err
 	}
-	watchModule(g, files)
-	g.log.Info("reloaded", "file", path, "overwrite", overwrite)
+	w.log.Info("reloaded", "file", w.path, "overwrite", overwrite)
 	return nil
 }

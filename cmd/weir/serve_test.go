@@ -127,6 +127,21 @@ func TestModuleOfAChangedFileIsWatched(t *testing.T) {
 	eventually(t, "the broken module is refused", func() bool { return strings.Contains(p.log(), "reload refused") })
 }
 
+// TestModuleMayComeAfterItsFile: a file that names a module which is not there yet is refused, and read again when it is.
+func TestModuleMayComeAfterItsFile(t *testing.T) {
+	p := serve(t, "")
+	wasm, _ := policies.Shipped("default")
+	module := filepath.Join(t.TempDir(), "mine.wasm")
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.file, string(text)+"policies: {module: "+module+"}\n")
+	eventually(t, "the file is refused", func() bool { return strings.Contains(p.log(), "reload refused") })
+	write(t, module, string(wasm))
+	eventually(t, "the module serves", func() bool { return strings.Contains(p.log(), "msg=reloaded") })
+}
+
 // TestGracefulStop: SIGTERM lets an open stream end.
 func TestGracefulStop(t *testing.T) {
 	p := serve(t, `  medium: {target: "gpt-4o-mini+pace=20ms,out=40", price: {input_per_1m: 1.08, output_per_1m: 4.32}}`)
