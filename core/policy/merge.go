@@ -1,12 +1,18 @@
 package policy
 
 import (
+	"slices"
+
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/sdk/abi"
 )
 
-// defaultRoom is how many configured default dimensions a claim has room for beside an org's own.
-const defaultRoom = 8
+// What a claim has room for beside an org's own dimensions: configured defaults, and the configured limits of the user and
+// the org, which are tested whatever a policy picks.
+const (
+	defaultRoom = 8
+	ownerRoom   = 2
+)
 
 // join makes d, the operator's decision, what it becomes with t, the org's, and holds the result to the envelope of
 // the request. faultDims: there were too many dimensions, and the binding's on_error took t's place.
@@ -85,6 +91,8 @@ func merge(op, t *Decision, env *bounds) (ft fault, clamped bool) {
 //     is cut off at what env allows, and on a shared dimension at 1000.
 //   - Any other entry stands beside op's: of two entries for one meter the limiter takes the stricter.
 //   - A shared dimension costs an org what it costs by op, or one could exhaust it for all at a price of its choice.
+//   - Where op leaves the user or the org to what is configured, an entry for it would take that's place. So it is
+//     merged with an entry that says what is configured.
 //   - Beside defaults an entry for one of their kinds that says nothing about it is left out: they say it.
 //   - A channel's entry cannot stand twice, so it can only multiply op's; beside defaults it is left out.
 type union struct {
@@ -111,14 +119,20 @@ func plain(x *Dimension) bool {
 	return false
 }
 
+// owner: its configured limits are tested unless an entry tests it.
+func owner(kind uint8) bool { return kind == abi.KindUser || kind == abi.KindOrg }
+
+// loose: x refuses nothing.
+func loose(x *Dimension) bool { return x.CountOnly || x.Shadow }
+
 func channel(kind uint8) bool { return kind == abi.KindChannel || kind == abi.KindModelChannel }
 
 // add puts t's dimensions into op; false: there is no room for all of them, and op is as before.
 func (u *union) add(t *Decision) bool {
-	dims, n, room := u.op.Dims, u.op.N, abi.MaxDims // a copy, to leave op alone if the last one does not fit
+	dims, n, room := u.op.Dims, u.op.N, abi.MaxDims-ownerRoom // a copy, to leave op alone if the last one does not fit
 	defaults := n == 0
 	if defaults {
-		room -= defaultRoom
+		room = abi.MaxDims - defaultRoom
 	}
 	customs := 0
 	for i := range t.Dims[:t.N] {
@@ -130,17 +144,25 @@ func (u *union) add(t *Decision) bool {
 				continue
 			}
 		}
-		if y := find(dims[:u.op.N], &x); y != nil {
-			if u.inPlace(y, &x) {
-				continue
-			}
-		} else if defaults && plain(&x) {
+		y := find(dims[:u.op.N], &x)
+		switch {
+		case defaults && plain(&x):
 			continue
-		} else if channel(x.Kind) && defaults {
+		case defaults && channel(x.Kind):
 			u.clamped = true
 			continue
+		case owner(x.Kind) && !loose(&x) && !tests(dims[:n], x.Kind):
+			if n >= room {
+				return false
+			}
+			dims[n] = asConfigured(x.Kind)
+			y = &dims[n]
+			n++
 		}
-		if n == room {
+		if y != nil && u.inPlace(y, &x) {
+			continue
+		}
+		if n >= room {
 			return false
 		}
 		dims[n] = x
@@ -176,7 +198,6 @@ func (u *union) bound(x *Dimension) {
 
 // inPlace makes y, an entry of op's, what it becomes with x; false: x has to stand beside it.
 func (u *union) inPlace(y, x *Dimension) bool {
-	loose := func(d *Dimension) bool { return d.CountOnly || d.Shadow }
 	if channel(x.Kind) {
 		u.clamped = u.clamped || x.QPS > 0 && y.QPS == 0 || x.TPM > 0 && y.TPM == 0
 		if loose(x) {
@@ -228,6 +249,11 @@ func find(dims []Dimension, x *Dimension) *Dimension {
 		}
 	}
 	return nil
+}
+
+// tests: an entry of that kind may refuse.
+func tests(dims []Dimension, kind uint8) bool {
+	return slices.ContainsFunc(dims, func(x Dimension) bool { return x.Kind == kind && !loose(&x) })
 }
 
 // times is a x b in 1/1000, at least 1 and at most what a response may hold.

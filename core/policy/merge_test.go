@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -106,8 +107,9 @@ func TestMergeFields(t *testing.T) {
 }
 
 func TestMergeDimensions(t *testing.T) {
-	const key, model, org, channel, custom, global = abi.KindKey, abi.KindModel, abi.KindOrg, abi.KindChannel, abi.KindCustom, abi.KindGlobal
+	const key, model, org, channel, custom, global, endUser = abi.KindKey, abi.KindModel, abi.KindOrg, abi.KindChannel, abi.KindCustom, abi.KindGlobal, abi.KindEndUser
 	type D = Dimension
+	configured := D{Kind: org, SkipAbsent: true}
 	for _, c := range []struct {
 		name     string
 		op, org  []D
@@ -116,9 +118,9 @@ func TestMergeDimensions(t *testing.T) {
 		defaults bool
 	}{
 		{"none of the org's", []D{{Kind: key}}, nil, []D{{Kind: key}}, false, false},
-		{"a new one", []D{{Kind: key}}, []D{{Kind: org, QPS: 5}}, []D{{Kind: key}, {Kind: org, QPS: 5}}, false, false},
-		{"beside defaults", nil, []D{{Kind: org, QPS: 5}}, []D{{Kind: org, QPS: 5}}, false, true},
-		{"what defaults say", nil, []D{{Kind: key}, {Kind: model}, {Kind: global}, {Kind: org, Multiplier: 500}}, []D{{Kind: org, Multiplier: 500}}, false, true},
+		{"a new one", []D{{Kind: key}}, []D{{Kind: endUser, QPS: 5}}, []D{{Kind: key}, {Kind: endUser, QPS: 5}}, false, false},
+		{"beside defaults", nil, []D{{Kind: endUser, QPS: 5}}, []D{{Kind: endUser, QPS: 5}}, false, true},
+		{"what defaults say", nil, []D{{Kind: key}, {Kind: model}, {Kind: global}, {Kind: org, Multiplier: 500}}, []D{{Kind: org, Multiplier: 500, SkipAbsent: true}}, false, true},
 		{"only what defaults say", nil, []D{{Kind: key}, {Kind: model}}, nil, false, false},
 		{"a neutral double", []D{{Kind: key, QPS: 9}, {Kind: model}}, []D{{Kind: model}, {Kind: key}}, []D{{Kind: key, QPS: 9}, {Kind: model}}, false, false},
 		{"tighter in place", []D{{Kind: model, Multiplier: 2000}}, []D{{Kind: model, Multiplier: 500, Burst: 800}}, []D{{Kind: model, Multiplier: 1000, Burst: 800}}, false, false},
@@ -136,8 +138,13 @@ func TestMergeDimensions(t *testing.T) {
 		{"a channel beside defaults", nil, []D{{Kind: channel, QPS: 5}}, nil, true, false},
 		{"a channel beside a list", []D{{Kind: key}}, []D{{Kind: channel, QPS: 5}}, []D{{Kind: key}, {Kind: channel, QPS: 5}}, false, false},
 		{"customs beyond", []D{{Kind: key}}, []D{{Kind: custom, Value: "a"}, {Kind: custom, Value: "b"}}, []D{{Kind: key}, {Kind: custom, Value: "a"}}, true, false},
-		{"a tier it was given", []D{{Kind: key}}, []D{{Kind: org, Tier: 1}}, []D{{Kind: key}, {Kind: org, Tier: 1}}, false, false},
-		{"a tier it was not", []D{{Kind: key}}, []D{{Kind: org, Tier: 2}}, []D{{Kind: key}, {Kind: org}}, true, false},
+		{"a tier it was given", []D{{Kind: key}}, []D{{Kind: org, Tier: 1}}, []D{{Kind: key}, configured, {Kind: org, Tier: 1}}, false, false},
+		{"a tier it was not", []D{{Kind: key}}, []D{{Kind: org, Tier: 2}}, []D{{Kind: key}, configured}, true, false},
+		{"the org's own limit stays", nil, []D{{Kind: org, TPM: 900, Cost: 1}}, []D{configured, {Kind: org, TPM: 900, Cost: 1}}, false, true},
+		{"and once", []D{{Kind: key}}, []D{{Kind: org, QPS: 5}, {Kind: org, TPM: 900}}, []D{{Kind: key}, configured, {Kind: org, QPS: 5}, {Kind: org, TPM: 900}}, false, false},
+		{"no discount on it", nil, []D{{Kind: org, Cost: 1}}, []D{configured}, false, true},
+		{"nor on one that op only counts", []D{{Kind: org, CountOnly: true}}, []D{{Kind: org, TPM: 900}}, []D{{Kind: org, CountOnly: true}, configured, {Kind: org, TPM: 900}}, false, false},
+		{"to count it changes nothing", []D{{Kind: key}}, []D{{Kind: org, CountOnly: true}}, []D{{Kind: key}, {Kind: org, CountOnly: true}}, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var op, tenant Decision
@@ -180,7 +187,7 @@ func TestMergeTooManyDimensions(t *testing.T) {
 	for _, c := range []struct {
 		op, org int
 		want    fault
-	}{{4, 12, faultNone}, {5, 12, faultDims}, {0, 8, faultNone}, {0, 9, faultDims}} {
+	}{{4, 10, faultNone}, {5, 10, faultDims}, {16, 0, faultNone}, {0, 7, faultNone}, {0, 8, faultDims}} {
 		op, org := orgs(c.op), orgs(c.org)
 		org.QPS = 500
 		before := op
@@ -220,6 +227,14 @@ func FuzzMergeIsNeverLooser(f *testing.F) {
 		for _, x := range op.Dims[before.N:op.N] {
 			if shared(x.Kind) && (x.Cost != unit || x.Multiplier > unit || x.Burst > unit || x.Tier >= 0) {
 				t.Errorf("on a shared dimension: %+v", x)
+			}
+		}
+		for _, kind := range []uint8{abi.KindUser, abi.KindOrg} {
+			asConfigured := func(x Dimension) bool {
+				return x.Kind == kind && !loose(&x) && x.QPS == 0 && x.TPM == 0 && x.Tier < 0 && x.Multiplier <= unit && x.Burst <= unit && x.Cost >= unit
+			}
+			if tests(op.Dims[:op.N], kind) && !tests(before.Dims[:before.N], kind) && !slices.ContainsFunc(op.Dims[:op.N], asConfigured) {
+				t.Errorf("the configured limits of kind %d are replaced: %+v", kind, op.Dims[:op.N])
 			}
 		}
 		if before.N == 0 && op.N > 0 && !op.Defaults {

@@ -264,11 +264,11 @@ func TestOrgsInsideAStrictEnvelope(t *testing.T) {
 		t.Errorf("decision %+v", d)
 	}
 	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "one"}})
-	if d := decide(h, 1, 3); d.N != 1 || !d.Defaults || d.Clamped || d.Tenant.Clamped || d.Dims[0].Kind != abi.KindOrg {
+	if d := decide(h, 1, 3); d.N != 2 || !d.Defaults || d.Clamped || d.Tenant.Clamped || d.Dims[0] != asConfigured(abi.KindOrg) || d.Dims[1].Kind != abi.KindOrg || d.Dims[1].QPS != 5 {
 		t.Errorf("decision %+v", d)
 	}
 	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "denies"}})
-	if d := decide(h, 1, 3); d.Verdict != ShadowDeny || d.Module != "denies" || d.N != 1 {
+	if d := decide(h, 1, 3); d.Verdict != ShadowDeny || d.Module != "denies" || d.N != 2 {
 		t.Errorf("the operator's own denial is not its to make: %+v", d)
 	}
 }
