@@ -64,6 +64,8 @@ func ParseFacts(raw []byte, tiers, labels []string) (*Facts, error) {
 	if err := strict(raw, &members); err != nil {
 		if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
 			err = fmt.Errorf("want a JSON object, got %s", wrong.Value)
+		} else if err == io.EOF {
+			err = errors.New("want a JSON object, got nothing")
 		}
 		return nil, llm.Invalid("facts", "facts: %v", err)
 	}
