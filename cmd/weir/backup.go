@@ -27,6 +27,9 @@ func (a *app) backup() *cobra.Command {
 			return b.backupTo(c.Context(), a.out)
 		}
 		copied, err := writeWhole(args[0], func(w io.Writer) error { return b.backupTo(c.Context(), w) })
+		if err == nil && b.json {
+			return a.printJSON(map[string]any{"file": args[0], "keys": copied.Keys, "bytes": copied.Bytes})
+		}
 		if err == nil {
 			_, err = fmt.Fprintf(a.out, "%s: %d keys, %d bytes\n", args[0], copied.Keys, copied.Bytes)
 		}
@@ -95,10 +98,12 @@ func syncFolder(dir string) error {
 
 func (a *app) restore() *cobra.Command {
 	var data string
+	var asJSON bool
 	c := &cobra.Command{Use: "restore FILE --data DIR", Short: "Fill an empty data folder from a backup, and verify it", Args: exactly("FILE"),
 		Long: "Fill an empty or missing data folder from a backup (- is stdin), and verify it. When the backup is cut off or altered, or the\n" +
 			"command is stopped, the folder stays empty; when it is killed, `weir serve` refuses what it left."}
 	c.Flags().StringVar(&data, "data", "", "data `folder`, empty or missing")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if data == "" {
 			return usageError("restore fills the folder that --data names; it must be empty or missing")
@@ -112,7 +117,10 @@ func (a *app) restore() *cobra.Command {
 			defer func() { _ = f.Close() }()
 			in = f
 		}
-		report, err := restoreInto(strings.TrimPrefix(data, "badger://"), untilDone{c.Context(), in})
+		report, currency, err := restoreInto(strings.TrimPrefix(data, "badger://"), untilDone{c.Context(), in})
+		if err == nil && asJSON {
+			return a.printJSON(admin.NewLedgerView(currency).Report(report))
+		}
 		if err == nil {
 			_, err = fmt.Fprintf(a.out, "%s: %d entries: credits %s, posted %s, held %s in %d open reservations\n", data, report.Entries, report.Credits, report.Posted, report.Held, report.Open)
 		}
@@ -135,26 +143,28 @@ func (u untilDone) Read(p []byte) (int, error) {
 }
 
 // restoreInto restores into a folder that is empty or missing, and leaves it so on failure.
-func restoreInto(dir string, in io.Reader) (report ledger.Report, err error) {
+func restoreInto(dir string, in io.Reader) (report ledger.Report, currency string, err error) {
 	entries, err := os.ReadDir(dir)
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case err != nil && !missing:
-		return report, err
+		return report, "", err
 	case len(entries) > 0:
-		return report, fmt.Errorf("%s is not empty; a backup is restored into a folder that is empty or missing", dir)
+		return report, "", fmt.Errorf("%s is not empty; a backup is restored into a folder that is empty or missing", dir)
 	}
 	st, err := store.Open(dir)
 	if err != nil {
-		return report, err
+		return report, "", err
 	}
-	report, err = ledger.Restore(in, st)
+	if report, err = ledger.Restore(in, st); err == nil {
+		currency, err = ledger.Currency(st)
+	}
 	e, _ := errors.AsType[*llm.Error](err)
 	theirs := e != nil && e.Code == "store_not_empty" // somebody filled it since it was looked at
 	if err = errors.Join(err, st.Close()); err != nil && !theirs {
 		err = errors.Join(err, clearFolder(dir, missing))
 	}
-	return report, err
+	return report, currency, err
 }
 
 // clearFolder takes away what a restore left, and the folder too if it was missing before.

@@ -172,7 +172,9 @@ func TestBackupAndRestore(t *testing.T) {
 	balance, report := p.object("user", "get", "1"), must(t, p.env, "ledger", "verify")
 	p.spend(key, 2) // after the backup
 	p.kill()
-	must(t, p.env, p.folder("backup", offline)...)
+	if out := must(t, p.env, p.folder("backup", offline, "--json")...); !strings.Contains(out, `"file": "`+offline+`"`) || !strings.Contains(out, `"keys": `) {
+		t.Errorf("backup --json says %s", out)
+	}
 	stdout := must(t, p.env, p.folder("backup", "-")...)
 	if whole, err := os.ReadFile(offline); err != nil || stdout != string(whole) {
 		t.Errorf("stdout has %d bytes, the file %d, %v", len(stdout), len(whole), err)
@@ -182,6 +184,10 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	if out := must(t, p.env, "restore", online, "--data", copied); out != copied+": "+report {
 		t.Errorf("restore says %s, the backup was of %s", out, report)
+	}
+	again := t.TempDir()
+	if out := must(t, nil, "restore", online, "--data", again, "--json"); out != must(t, nil, "ledger", "verify", "--data", again, "--json") {
+		t.Errorf("restore --json says %s", out)
 	}
 	p.env["DATA"] = copied
 	p.start()

@@ -380,6 +380,29 @@ func TestDemoWithAnotherKey(t *testing.T) {
 	}
 }
 
+// TestUpstreamSimJSON: a script learns where the simulation listens.
+func TestUpstreamSimJSON(t *testing.T) {
+	var c console
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int)
+	go func() {
+		ended <- c.app(nil).run(ctx, []string{"upstream-sim", "--json", "--listen", "127.0.0.1:0"})
+	}()
+	var said struct {
+		URL string `json:"upstream_url"`
+	}
+	eventually(t, "it says where it listens", func() bool { return json.Unmarshal([]byte(c.stdout()), &said) == nil })
+	resp, err := http.Get(said.URL + "/sim/stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	cancel()
+	if code := <-ended; code != exitDone || resp.StatusCode != http.StatusOK {
+		t.Errorf("exit %d, %d", code, resp.StatusCode)
+	}
+}
+
 // TestDemoJSON: a script reads from the first line where everything is, and may ask at once; from the last how it went.
 func TestDemoJSON(t *testing.T) {
 	var c console

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 func (a *app) upstreamSim() *cobra.Command {
 	var listen, behaviour string
+	var asJSON bool
 	c := &cobra.Command{Use: "upstream-sim", Short: "Run the simulated OpenAI and Anthropic upstream", Args: exactly(),
 		Long: "Run a server that answers like OpenAI and Anthropic. A request asks for its behaviour in the model name\n" +
 			"(gpt-4o-mini+latency=1s,out=120) or in an x-sim header (latency=1s; out=120), which the gateway passes on to upstreams\n" +
@@ -26,12 +28,24 @@ func (a *app) upstreamSim() *cobra.Command {
 				return err
 			}
 			s := a.startSim(sim.Options{Default: b}, ln)
-			fmt.Fprintf(a.out, "simulated upstream on http://%s\n", ln.Addr())
+			if err := a.printListening(ln, asJSON); err != nil {
+				return errors.Join(err, s.stop())
+			}
 			return s.wait(c.Context())
 		}}
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:3009", "address")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&behaviour, "default", "", "behaviour of every request that asks for none, such as latency=50ms")
 	return c
+}
+
+func (a *app) printListening(ln net.Listener, asJSON bool) error {
+	url := "http://" + ln.Addr().String()
+	if asJSON {
+		return a.printJSON(map[string]string{"upstream_url": url})
+	}
+	_, err := fmt.Fprintln(a.out, "simulated upstream on "+url)
+	return err
 }
 
 // listenOn listens on the address that a flag gives.
