@@ -44,11 +44,7 @@ func (a *API) budget(b *body, k *auth.Key, w llm.Window, counted bool) {
 	}
 	b.amount("limit"+a.suffix, &next.Limit, false)
 	b.anchor("anchor", &terms.Anchor, w)
-	if b.null("timezone") {
-		terms.Zone = ""
-	} else {
-		b.text("timezone", &terms.Zone, checkZone)
-	}
+	b.optional("timezone", &terms.Zone, checkZone)
 	b.bands(&next.Bands)
 	switch {
 	case terms == next.Terms:

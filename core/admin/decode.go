@@ -254,6 +254,15 @@ func (b *body) text(name string, to *string, check func(string) error) {
 	*to = *s
 }
 
+// optional is text that null takes away, as answers show it.
+func (b *body) optional(name string, to *string, check func(string) error) {
+	if b.null(name) {
+		*to = ""
+		return
+	}
+	b.text(name, to, check)
+}
+
 func (b *body) flag(name string, to *bool) {
 	raw := b.take(name)
 	if raw == nil {

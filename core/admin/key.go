@@ -73,7 +73,7 @@ func (b *body) ownLimit(name string, to *int64) {
 func (a *API) keyFields(b *body, k *auth.Key) {
 	a.limits(b, k)
 	b.text("name", &k.Name, checkName)
-	b.text("tier", &k.Tier, a.checkTier)
+	b.optional("tier", &k.Tier, a.checkTier)
 	b.strings("models", &k.Models, a.goods.Load().checkAllowed)
 	b.labels("labels", &k.Labels)
 	b.strings("scopes", &k.Scopes, oneOf(ScopeTenant))

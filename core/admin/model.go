@@ -148,11 +148,7 @@ func (a *API) putModel(c *call) (answer, error) {
 
 func (a *API) readModel(b *body, m *upstream.Model) error {
 	b.strings("channels", &m.Channels, checkName)
-	if b.null("target") {
-		m.Target = ""
-	} else {
-		b.text("target", &m.Target, checkName)
-	}
+	b.optional("target", &m.Target, checkName)
 	b.count("qpsLimit", &m.QPSLimit)
 	b.count("tpmLimit", &m.TPMLimit)
 	b.integer("maxOutputTokens", (*int64)(&m.MaxOutputTokens), 0, maxOutputTokens, "a whole number from 0 (unknown) to 100000000")

@@ -84,7 +84,7 @@ func TestKeyLife(t *testing.T) {
 	if !f.unauthorized(plaintext) {
 		t.Error("expired and resolved")
 	}
-	f.ok("PATCH", "/admin/keys/1", j{"expiresInDays": nil}).has(t, "expiresAt", nil)
+	f.ok("PATCH", "/admin/keys/1", j{"expiresInDays": nil, "tier": nil}).has(t, "expiresAt", nil, "tier", nil)
 	if f.unauthorized(plaintext) {
 		t.Error("still expired")
 	}
