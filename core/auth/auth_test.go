@@ -246,7 +246,7 @@ func TestM12ZoneChangesWhenThePeriodEnds(t *testing.T) {
 	k := f.key
 	k.Timezone = "Asia/Shanghai"
 	shanghai, _ := Zone("Asia/Shanghai")
-	_, ends := Month(start, shanghai)
+	_, ends := month(start, shanghai)
 	k.NextTimezone, k.NextTimezoneAtMS = "America/New_York", ends.UnixMilli()
 	k.ExpiresAtMS = ends.Add(time.Hour).UnixMilli()
 	f.SetKey(k)

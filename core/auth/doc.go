@@ -12,7 +12,7 @@
 //  4. A token that does not resolve leaves nothing behind: no map entry, no cache line, no metric. A million made-up
 //     keys cost a million comparisons and no memory.
 //  5. A change of time zone never gives a second month: Zone changes at the end of the period that was running when the
-//     change was asked for, and Month never goes back within a zone.
+//     change was asked for, and Calendar.At never goes back within a zone.
 //
 // # Resolve
 //

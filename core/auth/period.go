@@ -87,11 +87,6 @@ func (c Calendar) label(n int64) int32 {
 	return int32((y*100+int(m))*100 + d)
 }
 
-// Month is the calendar month of t in a zone (202611) and when it ends.
-func Month(t time.Time, zone *time.Location) (label int32, ends time.Time) {
-	return Calendar{Zone: zone}.At(t)
-}
-
 // firstInstant is when the zone's clock first shows a local time or a later one. That time may not exist (a spring gap),
 // or exist twice, or be followed by the hour before it once more; time.Date leaves the choice open, so the offsets in
 // force are walked instead.
