@@ -3,8 +3,8 @@
 //
 // A file is read in four steps, each of which can only fail with file:line:column: parse (YAML syntax, duplicate
 // keys), expand (${NAME} inside scalars, after parsing, so that a secret can never add structure), decode (strictly:
-// an unknown key names its nearest neighbour), validate (ranges, references between blocks). Defaults are filled in
-// before decoding; a Config that Load returned is complete.
+// an unknown key names its nearest neighbour, and no number is rounded), validate (ranges, references between blocks).
+// Defaults are filled in before decoding; a Config that Load returned is complete.
 package config
 
 import (
