@@ -84,6 +84,7 @@ var objects = []object{
 			{"service-tier", "serviceTiers", pairs, "factor of the price at a service tier, `name=factor`, such as flex=0.5; repeatable, replaces all"},
 			{"hosted-tool", "hostedTools", costs, "price of a call of a tool that the provider runs, `type=amount`, such as web_search=0.07; repeatable, replaces all"},
 			{"max-tool-calls", "maxToolCalls", integer, "calls of those tools when a request gives no cap (0: 10)"},
+			{"stored", "stored", text, "ids of what the provider keeps, such as previous_response_id: refuse or allow"},
 			{"free", "free", yes, "it costs nothing, on purpose"}, {"label", "labels", pairs, "label, `name=value`; repeatable"}}, rateFields...)},
 	{name: "channel", path: "/admin/channels", columns: []string{"id", "name", "provider", "baseUrl", "priority", "weight", "state"},
 		fields: append([]field{{"name", "name", text, "name"}, {"provider", "provider", text, "openai or anthropic"}, {"base-url", "baseUrl", text, "base URL"},

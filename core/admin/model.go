@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -28,7 +29,8 @@ func (a *API) modelView(m upstream.Model) object {
 		{"cacheWrite" + per, price(m.Price.CacheWrite)}, {"output" + per, price(m.Price.Output)},
 		{"request" + a.suffix, price(m.Price.Request)}, {"priced", m.Priced}, {"free", m.Free},
 		{"maxOutputTokens", m.MaxOutputTokens}, {"labels", table(m.Labels)}, {"serviceTiers", factors(m.ServiceTiers)},
-		{"hostedTools" + a.suffix, amounts(m.HostedTools)}, {"maxToolCalls", m.MaxToolCalls}}
+		{"hostedTools" + a.suffix, amounts(m.HostedTools)}, {"maxToolCalls", m.MaxToolCalls},
+		{"stored", cmp.Or(m.Stored, upstream.StoredRefuse)}}
 }
 
 func (a *API) listModels(c *call) (answer, error) {
@@ -156,6 +158,7 @@ func (a *API) readModel(b *body, m *upstream.Model) error {
 	b.factors("serviceTiers", &m.ServiceTiers)
 	b.amounts("hostedTools"+a.suffix, &m.HostedTools)
 	b.integer("maxToolCalls", &m.MaxToolCalls, 0, llm.MaxOutputCap, "a whole number from 0 (the default) to 2147483647")
+	b.text("stored", &m.Stored, oneOf(upstream.StoredRefuse, upstream.StoredAllow))
 	a.readPrice(b, m)
 	return b.end()
 }

@@ -217,6 +217,9 @@ func TestModels(t *testing.T) {
 	f.refused(400, "PUT", "/admin/models/gpt", j{"hostedToolsCny": j{"web_search": -1}}, "web_search", "from 0")
 	f.refused(400, "PUT", "/admin/models/gpt", j{"hostedToolsCny": j{"shell": 1}}, "not charged by the call")
 	f.refused(400, "PUT", "/admin/models/gpt", j{"maxToolCalls": -1}, "maxToolCalls")
+	f.refused(400, "PUT", "/admin/models/gpt", j{"stored": "alow"}, "refuse, allow")
+	f.ok("PUT", "/admin/models/gpt", j{"tpmLimit": 7}).has(t, "stored", "refuse")
+	f.ok("PUT", "/admin/models/gpt", j{"stored": "allow"}).has(t, "stored", "allow")
 	f.ok("PUT", "/admin/models/gpt", j{"hostedToolsCny": j{"web_search": "0.07", "mcp": 0}, "maxToolCalls": 4}).has(t, "hostedToolsCny.web_search", "0.07", "maxToolCalls", 4)
 	if m, _ := f.proxy.catalog.Model([]byte("gpt")); len(m.HostedTools) != 2 || m.HostedTools["web_search"] != 70_000 || m.MaxToolCalls != 4 {
 		t.Errorf("the proxy has %+v", m)

@@ -107,6 +107,7 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "models:\n  m: {free: true, service_tiers: {flex: 0.0001}}\n", "0.001 to 1000"},
 		{valid + "models:\n  m: {free: true, hosted_tools: {web_search: 0.0000001}}\n", "six decimals"},
 		{valid + "models:\n  m: {free: true, hosted_tools: {code_interpreter: 1}}\n", "not charged by the call"},
+		{valid + "models:\n  m: {free: true, stored: alow}\n", "did you mean \"allow\"?"},
 		{valid + "models:\n  m: {free: true, max_tool_calls: -1}\n", "max_tool_calls"},
 		{valid + "models:\n  m: {free: true, service_tiers: {standard: 2}}\n", "is the price itself"},
 		{valid + "models:\n  m:\n    price: {input_per_1m: 1000}\n", "both input_per_1m and output_per_1m"},

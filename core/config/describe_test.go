@@ -129,6 +129,7 @@ func TestSchemaKnowsTheClosedSets(t *testing.T) {
 		"limits.algorithms.*.tpm": "limits: {algorithms: {key: {tpm: %s}}}", "tokens.encodings.*": "tokens: {encodings: {m: %s}}",
 		"channels[].provider": "channels: [{name: c, provider: %s, base_url: http://h}]",
 		"channels[].state":    "channels: [{name: c, provider: openai, base_url: http://h, state: %s}]",
+		"models.*.stored":     "models: {m: {free: true, stored: %s}}",
 		"policies.profile":    "policies: {profile: %s}", "policies.on_error": "policies: {on_error: %s}",
 		"policies.labels[].source": "policies: {labels: [{name: l, source: %s}]}",
 	}

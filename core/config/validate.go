@@ -60,6 +60,8 @@ func choices(path string) []string {
 		return []string{"openai", "anthropic"}
 	case "channels[].state":
 		return []string{"enabled", "disabled"}
+	case "models.*.stored":
+		return []string{upstream.StoredRefuse, upstream.StoredAllow}
 	case "policies.profile":
 		return []string{policy.ProfileSmall, policy.ProfileLarge}
 	case "policies.on_error":
@@ -230,6 +232,11 @@ func (c *Config) validateTiers() error {
 
 // validate refuses prices that would make something free by oversight.
 func (m Model) validate(path string) error {
+	if m.Stored != "" {
+		if err := among(path+".stored", m.Stored, choices("models.*.stored")...); err != nil {
+			return err
+		}
+	}
 	p := m.Price
 	switch {
 	case p == nil:

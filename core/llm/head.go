@@ -72,6 +72,10 @@ type Head struct {
 	// prompt by its id, an item reference), so that it can only be counted flat.
 	Stored bool
 
+	// Refers is the first member that names something the provider keeps, by an id that it gave to whoever made it: what
+	// is Stored, files, vector stores, containers. Empty: none does.
+	Refers string
+
 	ServiceTier Span // inside the quotes, escapes in place; empty when absent or null
 
 	Model   Span // inside the quotes, escapes in place

@@ -32,8 +32,9 @@ const (
 //  4. A cap is a whole number in plain digits, 1 to MaxOutputCap. "100", 1e2, 1.0, -1 and 0 are refused (some
 //     servers read 0 and -1 as unlimited); null is the same as absent. A cap that the endpoint does not have is
 //     refused, for an upstream that ignores it would answer without any.
-//  5. Input that the provider keeps (previous_response_id, conversation, a prompt by its id, item references) cannot be
-//     counted and is noted as Stored. An answer in the background cannot be settled and is refused.
+//  5. Input that the provider keeps (previous_response_id, conversation, a prompt by its id, item references, reasoning
+//     without its content) cannot be counted and is noted as Stored; that, and every other id of a thing the provider keeps,
+//     is noted in Refers. An answer in the background cannot be settled and is refused.
 //  6. A tool whose type is not known to be run by the client is Hosted, so that a type nobody here knows is not free.
 //  7. The model's name may have escapes, as some JSON writers make them ("org\/model", "mod\u00e9"): it is looked up
 //     with its escapes undone and forwarded as it stands. Names of members may not: rule 2.
@@ -113,7 +114,12 @@ func (s *scanner) member(m member) {
 	case mBackground:
 		s.background()
 	case mPreviousResponseID, mConversation:
-		s.stored()
+		s.stored(m)
+	case mContainer:
+		if s.h.Endpoint.Dialect() == Anthropic && s.peek() != 'n' {
+			s.refers("container")
+		}
+		s.other()
 	case mMaxToolCalls:
 		s.toolCap()
 	case mWebSearchOptions, mMCPServers:
@@ -246,9 +252,19 @@ func (s *scanner) background() {
 	}
 }
 
+// refers notes the first reference to something that the provider keeps.
+func (s *scanner) refers(param string) {
+	if s.h.Refers == "" {
+		s.h.Refers = param
+	}
+}
+
 // stored reads a reference to input that the provider keeps; null is none.
-func (s *scanner) stored() {
-	s.h.Stored = s.h.Stored || s.h.Endpoint == Responses && s.peek() != 'n'
+func (s *scanner) stored(m member) {
+	if s.h.Endpoint == Responses && s.peek() != 'n' {
+		s.h.Stored = true
+		s.refers(memberNames[m])
+	}
 	s.other()
 }
 

@@ -1,13 +1,17 @@
 package llm
 
+import "bytes"
+
 // part kinds, from the member "type" of an object inside an input container.
 const (
-	kindOther   = iota // unknown: billed by its text
-	kindText           // text and content: billed by its text
-	kindImage          // billed flat
-	kindFile           // audio and files, billed flat
-	kindBase64         // a source whose data is bytes
-	kindPicture        // image_generation_call, whose result is bytes
+	kindOther     = iota // unknown: billed by its text
+	kindText             // text and content: billed by its text
+	kindImage            // billed flat
+	kindFile             // audio and files, billed flat
+	kindBase64           // a source whose data is bytes
+	kindPicture          // image_generation_call, whose result is bytes
+	kindReference        // an item by its id
+	kindReasoning        // which is in the body only when it is encrypted
 )
 
 // shortSetting is the length up to which identifiers and settings inside a part are not input.
@@ -83,7 +87,10 @@ func (s *scanner) input(m member) {
 	case m == mInput && s.h.Endpoint == Responses:
 		s.items()
 	default:
-		s.h.Stored = s.h.Stored || m == mPrompt && s.h.Endpoint == Responses && s.peek() == '{'
+		if m == mPrompt && s.h.Endpoint == Responses && s.peek() == '{' {
+			s.h.Stored = true
+			s.refers("prompt")
+		}
 		s.content()
 	}
 }
@@ -183,6 +190,8 @@ type object struct {
 	written bool // its source is text, so a document is no file
 	id      bool
 	more    bool // it says more than its id
+	sealed  bool // has reasoning that only the provider can read
+	open    bool // and once has none
 	bytes   Span // the last data or result: bytes or text, known only when all types are
 }
 
@@ -206,14 +215,20 @@ func (s *scanner) part(message bool) (kinds uint8) {
 	if o.image || o.kinds&(1<<kindImage|1<<kindPicture) != 0 {
 		s.h.Images++
 	}
-	if s.h.Endpoint == Responses && o.id && !o.more {
+	if s.h.Endpoint == Responses && o.kept() {
 		s.h.Stored = true
+		s.refers("input")
 	}
 	if (o.file || o.kinds&(1<<kindFile) != 0) && !o.written {
 		s.h.Files = true
 		s.h.Attachments++
 	}
 	return o.kinds
+}
+
+// kept tells that the provider has what the item is about. An id beside the content is none's business.
+func (o *object) kept() bool {
+	return o.id && (!o.more || o.kinds&(1<<kindReference) != 0 || o.kinds&(1<<kindReasoning) != 0 && (o.open || !o.sealed))
 }
 
 func (s *scanner) partMember(o *object, name []byte, message bool) {
@@ -230,14 +245,21 @@ func (s *scanner) partMember(o *object, name []byte, message bool) {
 		s.skip()
 	case "input_audio", "audio", "file", "file_data", "file_url":
 		o.file = o.file || s.peek() != 'n'
-		s.skip()
+		s.attachment()
 	case "source":
 		s.source(o)
 	case "data", "result":
 		s.bytes(o)
 	case "id":
-		o.id = true
+		o.id = o.id || s.peek() != 'n'
 		s.setting()
+	case "file_id":
+		s.fileID("file_id")
+	case "encrypted_content":
+		start := s.i
+		s.raw()
+		whole := s.i-start > len(`""`) && s.b[start] == '"'
+		o.sealed, o.open = o.sealed || whole, o.open || !whole
 	case "call_id", "tool_call_id", "tool_use_id", "status", "detail", "media_type", "cache_control":
 		s.setting()
 	case "url", "signature":
@@ -248,7 +270,47 @@ func (s *scanner) partMember(o *object, name []byte, message bool) {
 		}
 		s.content()
 	default:
+		s.plain(name)
 		s.raw()
+	}
+}
+
+// attachment passes over a file or a sound that is not counted by its bytes, unless it is there by an id alone.
+func (s *scanner) attachment() {
+	if s.peek() != '{' {
+		s.skip()
+		return
+	}
+	for more := s.enter('}'); more; more = s.more('}') {
+		switch name := s.key().In(s.b); string(name) {
+		case "file_id":
+			s.fileID("file_id")
+		case "id": // of a sound that an earlier answer made
+			s.fileID("audio")
+		default:
+			s.plain(name)
+			s.skip()
+		}
+	}
+}
+
+// fileID reads the id of something that was uploaded or made before; null is none.
+func (s *scanner) fileID(param string) {
+	if s.peek() != 'n' {
+		s.refers(param)
+	}
+	s.raw()
+}
+
+// plain refuses a name that only its escapes keep from being one that refers to something.
+func (s *scanner) plain(name []byte) {
+	if bytes.IndexByte(name, '\\') < 0 {
+		return
+	}
+	var buf [32]byte
+	switch like := fold(buf[:0], name); string(like) {
+	case "file_id", "id", "type", "file", "audio", "source", "encrypted_content":
+		s.fail(string(like), "%q reads like %q; write it exactly so", clip(name), like)
 	}
 }
 
@@ -259,7 +321,12 @@ func (s *scanner) partType() int {
 		return kindOther
 	}
 	v := s.str()
-	switch string(v.In(s.b)) {
+	kind := v.In(s.b)
+	if s.escaped {
+		var buf [32]byte
+		kind = fold(buf[:0], kind)
+	}
+	switch string(kind) {
 	case "image", "image_url", "input_image", "computer_screenshot":
 		return kindImage
 	case "file", "input_file", "document", "input_audio", "audio", "container_upload":
@@ -270,6 +337,10 @@ func (s *scanner) partType() int {
 		return kindBase64
 	case "image_generation_call":
 		return kindPicture
+	case "item_reference":
+		return kindReference
+	case "reasoning":
+		return kindReasoning
 	}
 	if v.End-v.Off > shortSetting {
 		s.push(int(v.Off), int(v.End), false)

@@ -44,6 +44,8 @@ const (
 	mMaxToolCalls
 	mWebSearchOptions
 	mMCPServers
+	mContainer
+	mVectorStoreIDs
 	members
 )
 
@@ -57,6 +59,7 @@ var memberNames = [members]string{
 	mLogitBias: "logit_bias", mBackground: "background", mPreviousResponseID: "previous_response_id",
 	mConversation: "conversation", mServiceTier: "service_tier", mType: "type",
 	mMaxUses: "max_uses", mMaxToolCalls: "max_tool_calls", mWebSearchOptions: "web_search_options", mMCPServers: "mcp_servers",
+	mContainer: "container", mVectorStoreIDs: "vector_store_ids",
 }
 
 // caps are the output caps that each endpoint has. Of several, the highest bit is the one to recommend.
@@ -150,6 +153,10 @@ func lookupRest(name []byte) member {
 		return mWebSearchOptions
 	case "mcp_servers":
 		return mMCPServers
+	case "container":
+		return mContainer
+	case "vector_store_ids":
+		return mVectorStoreIDs
 	}
 	return mNone
 }
@@ -184,17 +191,21 @@ func folded(raw []byte) member {
 		return mNone
 	}
 	var buf [32]byte
-	out := buf[:0]
+	return lookup(fold(buf[:0], raw))
+}
+
+// fold appends what raw turns into; nothing when that is not ASCII or longer than dst can hold.
+func fold(dst, raw []byte) []byte {
 	for len(raw) > 0 {
 		r, n := decodeRune(raw)
 		raw = raw[n:]
 		c, ok := foldASCII(r)
-		if !ok || len(out) == len(buf) {
-			return mNone
+		if !ok || len(dst) == cap(dst) {
+			return nil
 		}
-		out = append(out, c)
+		dst = append(dst, c)
 	}
-	return lookup(out)
+	return dst
 }
 
 func plainName(raw []byte) bool {

@@ -49,6 +49,60 @@ func TestInputThatTheProviderKeepsIsNoted(t *testing.T) {
 			t.Errorf("%s: stored %v, %v", body, h.Stored, err)
 		}
 	}
+	for body, refers := range map[string]string{
+		`{"model":"m","input":"x"}`:                                                                        "",
+		`{"model":"m","input":"x","store":true}`:                                                           "",
+		`{"model":"m","input":"x","previous_response_id":"resp_1"}`:                                        "previous_response_id",
+		`{"model":"m","input":"x","conversation":{"id":"conv_1"}}`:                                         "conversation",
+		`{"model":"m","input":"x","container":"c"}`:                                                        "",
+		`{"model":"m","prompt":{"id":"pmpt_1"}}`:                                                           "prompt",
+		`{"model":"m","prompt":null,"input":"x"}`:                                                          "",
+		`{"model":"m","input":[{"type":"item_reference","id":"msg_1","status":"x","foo":1}]}`:              "input",
+		`{"model":"m","input":[{"type":"item\u005freference","id":"msg_1","foo":1}]}`:                      "input",
+		`{"model":"m","input":[{"type":"image_generation_call","id":"ig_1"}]}`:                             "input",
+		`{"model":"m","input":[{"type":"reasoning","id":"rs_1","summary":[]}]}`:                            "input",
+		`{"model":"m","input":[{"type":"reasoning","id":"rs_1","encrypted_content":null}]}`:                "input",
+		`{"model":"m","input":[{"type":"reasoning","id":"rs_1","encrypted_content":""}]}`:                  "input",
+		`{"model":"m","input":[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}]}`: "",
+		`{"model":"m","input":[{"type":"reasoning","summary":[]}]}`:                                        "",
+		`{"model":"m","input":[{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"1"}]}`: "",
+		`{"model":"m","input":[{"role":"user","content":[{"type":"input_file","file_id":"file-1"}]}]}`:                                                                      "file_id",
+		`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","file_id":null,"image_url":"data:x"}]}]}`:                                                    "",
+		`{"model":"m","input":"x","tools":[{"type":"file_search","vector_store_ids":["vs_1"]}]}`:                                                                            "tools.vector_store_ids",
+		`{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{"vector_store_ids":["vs_1"],"file_id":"x"}}]}`:                                       "",
+	} {
+		var h Head
+		if err := ScanHead(Responses, []byte(body), &h); err != nil || h.Refers != refers {
+			t.Errorf("%s: refers by %q, %v", body, h.Refers, err)
+		}
+	}
+	for body, refers := range map[string]string{
+		`[{"role":"user","content":[{"type":"file","file":{"file_id":"file-1"}}]}]`:                                                              "file_id",
+		`[{"role":"user","content":[{"type":"file","file":{"filename":"a","file_data":"data:x"}}]}]`:                                             "",
+		`[{"role":"assistant","audio":{"id":"audio_1"}}]`:                                                                                        "audio",
+		`[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]`:                                      "",
+		`[{"role":"user","content":[{"type":"document","source":{"type":"file","file_id":"file_1"}}]}]`:                                          "file_id",
+		`[{"role":"user","content":[{"type":"container_upload","file_id":"file_1"}]}]`:                                                           "file_id",
+		`[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"file_id":"x"}}]}]`:                                     "",
+		`[{"role":"assistant","content":"x","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"file_id\":1}"}}]}]`: "",
+	} {
+		var h Head
+		if err := ScanHead(Chat, []byte(`{"model":"m","messages":`+body+`}`), &h); err != nil || h.Refers != refers {
+			t.Errorf("%s: refers by %q, %v", body, h.Refers, err)
+		}
+	}
+	for _, hidden := range []string{`{"type":"file","file":{"file\u005fid":"f"}}`, `{"type":"document","source":{"type":"file","fil\u0065_id":"f"}}`, `{"typ\u0065":"input_file"}`} {
+		var h Head
+		if err := ScanHead(Messages, []byte(`{"model":"m","messages":[{"role":"user","content":[`+hidden+`]}]}`), &h); err == nil {
+			t.Errorf("%s passes", hidden)
+		}
+	}
+	for body, refers := range map[string]string{`"container":"container_1"`: "container", `"container":{"id":"c"}`: "container", `"container":null`: ""} {
+		var h Head
+		if err := ScanHead(Messages, []byte(`{"model":"m","messages":[{"role":"user","content":"x"}],`+body+`}`), &h); err != nil || h.Refers != refers {
+			t.Errorf("%s: refers by %q, %v", body, h.Refers, err)
+		}
+	}
 	for _, look := range []string{"Previous_Response_ID", "conver\u017fation"} {
 		var h Head
 		if err := ScanHead(Responses, []byte(`{"model":"m","input":"x","`+look+`":"r"}`), &h); err == nil {

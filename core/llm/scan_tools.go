@@ -32,6 +32,11 @@ func (s *scanner) tool() {
 			t.Type, _ = s.optionalString("tools.type")
 		case mMaxUses:
 			t.uses(s)
+		case mVectorStoreIDs:
+			if s.peek() != 'n' {
+				s.refers("tools.vector_store_ids")
+			}
+			s.skip()
 		default:
 			s.skip()
 		}

@@ -147,6 +147,8 @@ func TestAPolicysOutputCapIsPerChoice(t *testing.T) {
 func TestResponsesThatHideTheirCost(t *testing.T) {
 	up := newSpy(t)
 	r := newRig(t, through(up), limits(auth.Key{TPMLimit: 8000}))
+	r.cat.models[0].Stored = "allow"
+	r.setCatalog()
 	const body = `{"model":"gpt-4o","input":"x","max_output_tokens":10`
 	p := r.post("/v1/responses", body+`,"background":true}`).want(t, 400)
 	if f := p.code(t, "invalid_request_error"); f["param"] != "background" || up.take() != nil {

@@ -28,6 +28,9 @@ func (c *call) agree(m *upstream.Model, who *auth.Caller) (llm.Price, error) {
 	if err != nil {
 		return llm.Price{}, err
 	}
+	if c.head.Refers != "" && m.Stored != upstream.StoredAllow {
+		return llm.Price{}, c.strangers(m)
+	}
 	tier, permille, ok := m.Asked(c.head.ServiceTier.In(c.body))
 	if !ok {
 		return llm.Price{}, c.unpricedTier(m)
@@ -48,6 +51,17 @@ func (t *terms) price(permille uint32) llm.Price {
 	p := t.list.Scale(permille)
 	p.Request = llm.AddMicro(p.Request, t.once)
 	return p
+}
+
+// strangers refuses what the provider keeps: it asks for no more than an id, whosever it is, since to the provider all
+// callers are one account.
+func (c *call) strangers(m *upstream.Model) error {
+	e := llm.Invalid(c.head.Refers, "%s refers to what the provider keeps, and whose it is cannot be told; send the content itself", c.head.Refers)
+	if c.head.Refers == "input" {
+		e.Message += ` (reasoning with its encrypted_content: ask for include ["reasoning.encrypted_content"])`
+	}
+	e.Message += ", or have the operator set stored: allow for model " + m.Name
+	return e
 }
 
 func (c *call) unpricedTier(m *upstream.Model) error {

@@ -15,6 +15,12 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
+// What a model does about references to things that the provider keeps for the account it is asked with.
+const (
+	StoredRefuse = "refuse"
+	StoredAllow  = "allow"
+)
+
 const (
 	maxName   = 256  // bytes of a model's or channel's name
 	maxWeight = 1000 // of a channel
@@ -136,6 +142,9 @@ func (c *Catalog) addModel(m Model, byName map[string]*Channel, routes routeSet)
 	}
 	if err := checkLimits("model", m.Name, m.QPSLimit, m.TPMLimit, int64(m.MaxOutputTokens)); err != nil {
 		return err
+	}
+	if m.Stored != "" && m.Stored != StoredRefuse && m.Stored != StoredAllow {
+		return llm.Invalid("stored", "model %q: stored %q; expected refuse or allow%s", m.Name, m.Stored, didYouMean(m.Stored, []string{StoredRefuse, StoredAllow}))
 	}
 	if min(m.Price.Input, m.Price.CachedInput, m.Price.CacheWrite, m.Price.Output, m.Price.Request) < 0 {
 		return llm.Invalid("price", "model %q: a price is not negative", m.Name)

@@ -60,6 +60,8 @@ type Model struct {
 
 	HostedTools  map[string]llm.Micro `json:"hostedTools,omitempty" yaml:"-"` // price of a call of a tool that the provider runs; others are refused
 	MaxToolCalls int64                `json:"maxToolCalls,omitempty" yaml:"max_tool_calls"`
+
+	Stored string `json:"stored,omitempty" yaml:"stored"` // refuse (or empty) | allow: references to what the provider keeps
 }
 
 // Channel is a provider, a base URL and a credential. Stored under "channel".
