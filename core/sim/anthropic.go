@@ -9,9 +9,21 @@ import (
 // messageBody is a buffered message.
 func (r *reply) messageBody(dst []byte) []byte {
 	dst = r.messageHead(dst)
-	dst = append(dst, `[{"type":"text","text":"`...)
-	dst = r.text.all(dst)
-	dst = append(dst, `"}],"stop_reason":"`...)
+	dst = append(dst, '[')
+	if r.thought.n > 0 {
+		dst = append(dst, `{"type":"thinking","thinking":"`...)
+		dst = r.thought.all(dst)
+		dst = append(dst, `","signature":"`+thinkingSignature+`"},`...)
+	}
+	if len(r.calls) == 0 {
+		dst = append(dst, `{"type":"text","text":"`...)
+		dst = append(r.text.all(dst), `"}`...)
+	}
+	for i := range r.calls {
+		dst = append(dst, comma(i)...)
+		dst = r.toolUse(dst, i, r.calls[i].raw)
+	}
+	dst = append(dst, `],"stop_reason":"`...)
 	dst = append(dst, r.stopReason()...)
 	dst = append(dst, `","stop_sequence":null`...)
 	dst = r.messageUsage(dst, r.usage.OutputTokens)
@@ -48,27 +60,39 @@ func (r *reply) messageUsage(dst []byte, output llm.Tokens) []byte {
 }
 
 func (r *reply) stopReason() string {
-	if r.capped {
+	switch {
+	case len(r.calls) > 0:
+		return "tool_use"
+	case r.capped:
 		return "max_tokens"
 	}
 	return "end_turn"
 }
 
-// messageScript is a streamed message of one text block. Input is reported at the start, output at the end.
+// messageScript is a streamed message: thinking, then one text block or the calls. Input is reported at the start, output at
+// the end.
 func (r *reply) messageScript() script {
 	start := r.messageHead([]byte(`{"type":"message_start","message":`))
 	start = append(start, `[],"stop_reason":null,"stop_sequence":null`...)
 	start = append(r.messageUsage(start, 1), "}}"...)
-	s := script{deltas: r.text.n, name: "content_block_delta"}
-	s.before = []event{
-		{"message_start", start},
-		{"content_block_start", []byte(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)},
-		{"ping", []byte(`{"type":"ping"}`)},
+	s := messageStream{script: script{deltas: r.text.n, name: "content_block_delta"}}
+	s.before = []event{{name: "message_start", data: start}}
+	s.block(r.thinkingBlock())
+	for i := range r.calls {
+		s.block(r.callBlock(i))
 	}
+	if len(r.calls) == 0 {
+		s.open(`{"type":"text","text":""}`)
+	}
+	s.before = append(s.before, event{name: "ping", data: []byte(`{"type":"ping"}`)})
+	index := strconv.Itoa(s.blocks)
 	s.delta = func(dst []byte, i int) []byte {
-		dst = append(dst, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"`...)
+		dst = append(append(append(dst, `{"type":"content_block_delta","index":`...), index...), `,"delta":{"type":"text_delta","text":"`...)
 		dst = r.text.append(dst, i)
 		return append(dst, `"}}`...)
+	}
+	if len(r.calls) == 0 {
+		s.after = []event{s.close()}
 	}
 	end := append([]byte(`{"type":"message_delta","delta":{"stop_reason":"`), r.stopReason()...)
 	end = append(end, `","stop_sequence":null}`...)
@@ -79,14 +103,79 @@ func (r *reply) messageScript() script {
 	case UsageNull:
 		end = append(end, `,"usage":null`...)
 	}
-	s.after = []event{
-		{"content_block_stop", []byte(`{"type":"content_block_stop","index":0}`)},
-		{"message_delta", append(end, '}')},
-	}
+	s.after = append(s.after, event{name: "message_delta", data: append(end, '}')})
 	if !r.b.NoDone {
-		s.after = append(s.after, event{"message_stop", []byte(`{"type":"message_stop"}`)})
+		s.after = append(s.after, event{name: "message_stop", data: []byte(`{"type":"message_stop"}`)})
 	}
-	return s
+	return s.script
+}
+
+// thinkingSignature stands for what the provider signs its thinking with.
+const thinkingSignature = "c2ltdWxhdGVkIHNpZ25hdHVyZQ=="
+
+// block is a whole content block of a stream: how it starts, and the deltas that fill it.
+type block struct {
+	start  string
+	deltas []event // of which each is the object of a delta
+}
+
+// messageStream is a message's script while its blocks are numbered.
+type messageStream struct {
+	script
+	blocks int
+}
+
+func (s *messageStream) open(start string) {
+	s.before = append(s.before, event{name: "content_block_start",
+		data: []byte(`{"type":"content_block_start","index":` + strconv.Itoa(s.blocks) + `,"content_block":` + start + `}`)})
+}
+
+func (s *messageStream) close() event {
+	s.blocks++
+	return event{name: "content_block_stop", data: []byte(`{"type":"content_block_stop","index":` + strconv.Itoa(s.blocks-1) + `}`)}
+}
+
+// block adds a whole block; one without a start is none.
+func (s *messageStream) block(b block) {
+	if b.start == "" {
+		return
+	}
+	s.open(b.start)
+	for _, d := range b.deltas {
+		data := append([]byte(`{"type":"content_block_delta","index":`+strconv.Itoa(s.blocks)+`,"delta":`), d.data...)
+		s.before = append(s.before, event{name: "content_block_delta", data: append(data, '}'), tokens: d.tokens})
+	}
+	s.before = append(s.before, s.close())
+}
+
+func (r *reply) thinkingBlock() (b block) {
+	if r.thought.n == 0 {
+		return b
+	}
+	b.start = `{"type":"thinking","thinking":"","signature":""}`
+	for i := range r.thought.n {
+		d := append(r.thought.append([]byte(`{"type":"thinking_delta","thinking":"`), i), `"}`...)
+		b.deltas = append(b.deltas, event{data: d, tokens: 1})
+	}
+	b.deltas = append(b.deltas, event{data: []byte(`{"type":"signature_delta","signature":"` + thinkingSignature + `"}`)})
+	return b
+}
+
+func (r *reply) callBlock(i int) block {
+	c := r.calls[i]
+	b := block{start: string(r.toolUse(nil, i, "{}"))}
+	for _, part := range append([]string{""}, c.parts...) {
+		b.deltas = append(b.deltas, event{data: []byte(`{"type":"input_json_delta","partial_json":"` + part + `"}`)})
+	}
+	b.deltas[len(b.deltas)-1].tokens = c.tokens()
+	return b
+}
+
+// toolUse is the content block of the i-th call.
+func (r *reply) toolUse(dst []byte, i int, input string) []byte {
+	dst = r.callID(append(dst, `{"type":"tool_use","id":"`...), "toolu_", i)
+	dst = append(append(dst, `","name":"`...), quoted(r.calls[i].name)...)
+	return append(append(append(dst, `","input":`...), input...), '}')
 }
 
 // countBody is the answer of the counting route.

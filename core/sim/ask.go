@@ -31,6 +31,10 @@ type ask struct {
 	inputs       int // embeddings: how many
 	dimensions   int // embeddings
 	base64       bool
+	tools        []tool
+	mustCall     bool   // a tool must be called
+	toolNamed    string // and which; "": any
+	schema       []byte // that the text must fit; nil: none
 }
 
 // failure is an answer that is an error: its status and what the dialect's error object says.
@@ -94,6 +98,12 @@ func (a *ask) member(key string, val []byte) {
 		a.inputs = max(countInputs(val), 1)
 	case "dimensions":
 		a.dimensions = number(val)
+	case "tools":
+		elements(val, func(el []byte) { a.tools = append(a.tools, toolOf(el)) })
+	case "tool_choice":
+		a.choose(val)
+	case "response_format", "text", "output_format", "output_config":
+		a.schema = schemaOf(val)
 	case "encoding_format":
 		a.base64 = unquote(val) == "base64"
 	}

@@ -23,6 +23,9 @@ type Behaviour struct {
 	NoCap bool   // ignore max_tokens and its kin
 	Echo  Echo
 
+	Calls    int // tool calls wanted, of the tools that the request offers; 0: one if it demands one
+	Thinking int // output tokens of thinking before the answer
+
 	Usage      UsageMode
 	UsageIn    int // reported input tokens, cached and cache-write included; 0: counted
 	UsageOut   int
@@ -48,9 +51,10 @@ type Echo uint8
 
 // The kinds of echo.
 const (
-	EchoNone Echo = iota
-	EchoText      // as the text of a well-formed answer
-	EchoRaw       // as the whole answer
+	EchoNone   Echo = iota
+	EchoText        // as the text of a well-formed answer
+	EchoRaw         // as the whole answer
+	EchoEvents      // its input is a list of events, which are the stream
 )
 
 // UsageMode says how usage is reported.
@@ -111,6 +115,8 @@ var options = map[string]func(*Behaviour, string) error{
 	"out":         func(b *Behaviour, v string) error { return parseInt(&b.Out, v, 1, 10_000_000) },
 	"nocap":       func(b *Behaviour, v string) error { return parseFlag(&b.NoCap, v) },
 	"echo":        func(b *Behaviour, v string) error { return parseWord(&b.Echo, v, echoes) },
+	"calls":       func(b *Behaviour, v string) error { return parseInt(&b.Calls, v, 1, 128) },
+	"thinking":    func(b *Behaviour, v string) error { return parseInt(&b.Thinking, v, 1, 100_000) },
 	"usage":       func(b *Behaviour, v string) error { return parseWord(&b.Usage, v, usages) },
 	"usage_in":    func(b *Behaviour, v string) error { return parseInt(&b.UsageIn, v, 1, math.MaxInt32) },
 	"usage_out":   func(b *Behaviour, v string) error { return parseInt(&b.UsageOut, v, 1, math.MaxInt32) },
@@ -130,7 +136,7 @@ var options = map[string]func(*Behaviour, string) error{
 
 // The words some options take.
 var (
-	echoes  = map[string]Echo{"": EchoText, "text": EchoText, "raw": EchoRaw}
+	echoes  = map[string]Echo{"": EchoText, "text": EchoText, "raw": EchoRaw, "events": EchoEvents}
 	usages  = map[string]UsageMode{"reported": UsageReported, "none": UsageNone, "null": UsageNull}
 	resets  = map[string]bool{"headers": true}
 	framing = map[string]Framing{"lf": 0, "crlf": FrameCRLF, "cr": FrameCR, "bytes": FrameBytes,

@@ -37,14 +37,20 @@
 //	reset_after=10     TCP reset after 10 events; in the middle of the body when buffered
 //	hang_after=10      silence after 10 events (half the body when buffered) until the client leaves
 //	no_done            leave out the terminal event
-//	echo               the text of the answer is the request's body; echo=raw: the answer is the body, byte for byte
+//	echo               the text of the answer is the request's body; echo=raw: the answer is the body, byte for byte;
+//	                   echo=events: the text of the request's input is a JSON array, and its elements are the stream's events
+//	calls=n            n calls of the tools that the request offers, in turn, instead of the text
+//	thinking=n         n tokens of thinking first: a block of a message, a reasoning item of a response, a number of a chat
+//
+// A request that demands a tool (tool_choice) gets a call of it, and one that gives a schema (response_format, text.format,
+// output_config.format) a text that fits it, unasked; so do the arguments of a call fit the tool's schema.
 //
 // # How tokens are counted
 //
 // Input: a string below messages, system, instructions, prompt, input or tools costs one token for every 4 bytes or
 // part of them as written in the JSON; members named role and type cost nothing; a number in an array of tokens
 // costs 1; an image or file costs 85. Output: one token for each word or punctuation mark; text of big_event, bytes
-// and echo costs one token for every 4 bytes. The rule only has to be stated: Stats sums the same numbers that the
+// and echo, and the arguments of calls, cost one token for every 4 bytes. Caps cut text alone. The rule only has to be stated: Stats sums the same numbers that the
 // answers report, so that a test can compare the gateway's ledger with the upstream's own count.
 //
 // # The invariants, and who keeps them

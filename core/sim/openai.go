@@ -11,8 +11,9 @@ import (
 
 // event is one SSE event: an optional name and its data.
 type event struct {
-	name string
-	data []byte
+	name   string
+	data   []byte
+	tokens int // of output that it brings, where it is no delta
 }
 
 // script is a whole stream: what comes before the text, one event for each piece of it, and what comes after.
@@ -31,9 +32,14 @@ func (r *reply) chatBody(dst []byte) []byte {
 		dst = append(dst, comma(i)...)
 		dst = append(dst, `{"index":`...)
 		dst = strconv.AppendInt(dst, int64(i), 10)
-		dst = append(dst, `,"message":{"role":"assistant","content":"`...)
-		dst = r.text.all(dst)
-		dst = append(dst, `","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"`...)
+		dst = append(dst, `,"message":{"role":"assistant","content":`...)
+		if len(r.calls) > 0 {
+			dst = append(dst, "null"...)
+		} else {
+			dst = append(r.text.all(append(dst, '"')), '"')
+		}
+		dst = r.chatCalls(append(dst, `,"refusal":null,"annotations":[]`...))
+		dst = append(dst, `},"logprobs":null,"finish_reason":"`...)
 		dst = append(dst, r.finish()...)
 		dst = append(dst, `"}`...)
 	}
@@ -98,11 +104,16 @@ func (r *reply) openAIUsage(dst []byte) []byte {
 	}
 	dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
 	dst = appendTokens(dst, r.usage.CachedInputTokens)
-	return append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0}}`...)
+	dst = append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(r.thought.n*r.generated), 10)
+	return append(dst, `,"audio_tokens":0}}`...)
 }
 
 func (r *reply) finish() string {
-	if r.capped {
+	switch {
+	case len(r.calls) > 0:
+		return "tool_calls"
+	case r.capped:
 		return "length"
 	}
 	return "stop"
@@ -114,6 +125,7 @@ func (r *reply) chatScript() script {
 	s := script{deltas: r.text.n * r.choices}
 	for i := range r.choices {
 		s.before = append(s.before, event{data: r.chunk(head, i, `"delta":{"role":"assistant","content":"","refusal":null}`, "")})
+		s.before = append(s.before, r.chatCallChunks(head, i)...)
 		s.after = append(s.after, event{data: r.chunk(head, i, `"delta":{}`, r.finish())})
 	}
 	end := r.chunkEnd(nil, "")

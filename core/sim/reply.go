@@ -45,8 +45,11 @@ func split(text string) (words []string) {
 // textOf decides what a choice says and whether a cap cut it short.
 func (s *Sim) textOf(a *ask, b *Behaviour) (p pieces, capped bool) {
 	p = pieces{words: s.words, big: -1}
-	if b.Text != "" {
+	switch {
+	case b.Text != "":
 		p.words = split(b.Text)
+	case a.schema != nil:
+		p.words = split(string(sample(nil, a.schema)))
 	}
 	p.n = len(p.words)
 	if b.Out > 0 {
@@ -107,11 +110,26 @@ func appendFiller(dst []byte, n int64) []byte {
 	return append(dst, filler[:n]...)
 }
 
-// usageOf is what the whole answer reports.
-func usageOf(a *ask, b *Behaviour, p *pieces) llm.Usage {
+// say decides what the answer says and reports: thinking, then tool calls or the text.
+func (r *reply) say(s *Sim) {
+	r.thought = pieces{words: s.words, n: r.b.Thinking, big: -1}
+	if r.calls = callsOf(r.ask, &r.b); len(r.calls) > 0 {
+		r.text = pieces{big: -1}
+	} else {
+		r.text, r.capped = s.textOf(r.ask, &r.b)
+	}
+	output := r.thought.n + r.text.tokens(r.text.n)
+	for i := range r.calls {
+		output += r.calls[i].tokens()
+	}
+	r.usage = usageOf(r.ask, &r.b, output)
+}
+
+// usageOf is what the whole answer reports; output is what one choice costs.
+func usageOf(a *ask, b *Behaviour, output int) llm.Usage {
 	u := llm.Usage{
 		InputTokens:       llm.Tokens(max(a.input, 1)),
-		OutputTokens:      llm.Tokens(p.tokens(p.n) * a.generated),
+		OutputTokens:      llm.Tokens(output * a.generated),
 		CachedInputTokens: llm.Tokens(b.Cached),
 		CacheWriteTokens:  llm.Tokens(b.CacheWrite),
 	}
@@ -130,12 +148,15 @@ func usageOf(a *ask, b *Behaviour, p *pieces) llm.Usage {
 // reply is one answer being made: what was asked, how to behave, and what is said.
 type reply struct {
 	*ask
-	b       Behaviour
-	text    pieces
-	capped  bool
-	usage   llm.Usage
-	id      []byte // digits and letters, to be prefixed by the dialect
-	created int64  // unix seconds
+	b        Behaviour
+	text     pieces
+	thought  pieces
+	calls    []toolCall // instead of the text
+	replayed []event    // instead of all of it, when streamed
+	capped   bool
+	usage    llm.Usage
+	id       []byte // digits and letters, to be prefixed by the dialect
+	created  int64  // unix seconds
 }
 
 // reports says whether usage appears at all, given that the client is owed it.

@@ -234,8 +234,12 @@ func (s *Sim) answer(ctx *fasthttp.RequestCtx, path string, id []byte) *failure 
 		return f
 	}
 	r := &reply{ask: a, b: b, id: id, created: s.clock.Wall().Unix()}
-	r.text, r.capped = s.textOf(a, &b)
-	r.usage = usageOf(a, &b, &r.text)
+	if b.Echo == EchoEvents {
+		if f := r.replay(); f != nil {
+			return f
+		}
+	}
+	r.say(s)
 	s.write(ctx, p, r)
 	return nil
 }
@@ -307,6 +311,9 @@ func (r *reply) buffered(dst []byte) []byte {
 }
 
 func (r *reply) scriptOf() script {
+	if r.replayed != nil {
+		return script{before: r.replayed}
+	}
 	switch r.endpoint {
 	case llm.Chat:
 		return r.chatScript()

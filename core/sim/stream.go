@@ -92,7 +92,11 @@ func (st *stream) build(i int) {
 func (st *stream) Close() error {
 	st.p.stop()
 	sent := min(max(st.next-len(st.script.before), 0), st.script.deltas)
-	st.s.ended(st.reply, st.p, st.done, st.reply.text.tokens(sent/st.reply.choices)*st.reply.choices)
+	written := st.reply.text.tokens(sent/st.reply.choices) * st.reply.choices
+	for _, e := range st.script.before[:min(st.next, len(st.script.before))] {
+		written += e.tokens
+	}
+	st.s.ended(st.reply, st.p, st.done, written)
 	return nil
 }
 
