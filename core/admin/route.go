@@ -208,11 +208,15 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &big):
-		return nil, &llm.Error{Kind: llm.KindTooLarge, LimitBytes: limit, Message: fmt.Sprintf("the body is larger than the %d bytes this route takes", limit)}
+		return nil, tooLarge(limit)
 	case err != nil:
 		return nil, llm.Invalid("", "the body could not be read: it ended before its announced length")
 	}
 	return raw, nil
+}
+
+func tooLarge(limit int64) error {
+	return &llm.Error{Kind: llm.KindTooLarge, LimitBytes: limit, Message: fmt.Sprintf("the body is larger than the %d bytes this route takes", limit)}
 }
 
 func idempotencyKey(r *http.Request, rt route) (string, error) {

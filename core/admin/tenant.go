@@ -28,7 +28,7 @@ func (a *API) TenantRules(ctx context.Context, org uint64, rawQuery string) ([]b
 
 // SetTenantRules puts an org's rules in force, durably; actor is who asks, such as "key:42". body is the rules alone.
 func (a *API) SetTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error) {
-	if err := a.pace.take(org, a.Clock.Mono()); err != nil {
+	if err := a.admitTenant(org, body); err != nil {
 		return nil, err
 	}
 	return asTenant(a.setRules(ctx, org, actor, body))
@@ -37,7 +37,7 @@ func (a *API) SetTenantRules(ctx context.Context, org uint64, actor string, body
 // TenantDryRun decides facts as the org's rules, or proposed ones, would. Facts that body leaves out are those of key
 // (0: none), now. Nothing is counted or enforced.
 func (a *API) TenantDryRun(ctx context.Context, org, key uint64, body []byte) ([]byte, error) {
-	if err := a.pace.take(org, a.Clock.Mono()); err != nil {
+	if err := a.admitTenant(org, body); err != nil {
 		return nil, err
 	}
 	return asTenant(a.dryRunOf(ctx, org, key, body))
@@ -45,10 +45,21 @@ func (a *API) TenantDryRun(ctx context.Context, org, key uint64, body []byte) ([
 
 // TenantUsage is what an org and its keys have used; rawQuery pages through the keys with limit and cursor.
 func (a *API) TenantUsage(ctx context.Context, org uint64, rawQuery string) ([]byte, error) {
-	if err := a.pace.take(org, a.Clock.Mono()); err != nil {
+	if err := a.admitTenant(org, nil); err != nil {
 		return nil, err
 	}
 	return asTenant(a.usageOf(ctx, org, rawQuery))
+}
+
+// admitTenant holds an org to its pace, and its bodies to the size that the operator's have.
+func (a *API) admitTenant(org uint64, body []byte) error {
+	if err := a.pace.take(org, a.Clock.Mono()); err != nil {
+		return err
+	}
+	if len(body) > jsonBytes {
+		return tooLarge(jsonBytes)
+	}
+	return nil
 }
 
 func asTenant(ans answer, err error) ([]byte, error) {
@@ -314,11 +325,11 @@ func rulesIn(body []byte) (json.RawMessage, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, llm.Invalid("", "the body is empty; expected the rules, as a JSON object that fits the schema")
 	}
-	if _, _, err := parseObject(body, ""); err != nil {
-		return nil, err
-	}
 	if len(body) > maxParamsBytes {
 		return nil, &llm.Error{Kind: llm.KindTooLarge, LimitBytes: maxParamsBytes, Message: "the rules are larger than 65536 bytes"}
+	}
+	if _, _, err := parseObject(body, ""); err != nil {
+		return nil, err
 	}
 	return compact(body), nil
 }

@@ -268,6 +268,26 @@ func TestDryRunRefusals(t *testing.T) {
 }
 
 // An org cannot keep the control plane busy.
+// An org's bodies are bounded before anything is read of them, as the operator's are.
+func TestTenantsBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.account()
+	big := []byte(`{"facts":{` + strings.Repeat(" ", 1<<20) + `}}`)
+	for name, call := range map[string]func() ([]byte, error){
+		"dry run":  func() ([]byte, error) { return f.api.TenantDryRun(t.Context(), 1, 1, big) },
+		"rules":    func() ([]byte, error) { return f.api.SetTenantRules(t.Context(), 1, "key:1", big) },
+		"trial":    func() ([]byte, error) { return f.api.TryTenantRules(t.Context(), 1, "key:1", big) },
+		"rollback": func() ([]byte, error) { return f.api.RollbackTenantRules(t.Context(), 1, "key:1", big) },
+	} {
+		_, err := call()
+		var e *llm.Error
+		if !errors.As(err, &e) || e.Kind != llm.KindTooLarge || e.LimitBytes != 1<<20 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestTenantsArePaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

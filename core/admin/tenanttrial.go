@@ -15,7 +15,7 @@ import (
 // RollbackTenantRules ends the trial of an org's rules if there is one; else the rules before those in force are in
 // force again. body may name a version.
 func (a *API) RollbackTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error) {
-	if err := a.pace.take(org, a.Clock.Mono()); err != nil {
+	if err := a.admitTenant(org, body); err != nil {
 		return nil, err
 	}
 	return asTenant(a.rollbackRules(ctx, org, actor, body))
@@ -23,7 +23,7 @@ func (a *API) RollbackTenantRules(ctx context.Context, org uint64, actor string,
 
 // TryTenantRules has proposed rules decide beside those in force, or for some of a hundred keys.
 func (a *API) TryTenantRules(ctx context.Context, org uint64, actor string, body []byte) ([]byte, error) {
-	if err := a.pace.take(org, a.Clock.Mono()); err != nil {
+	if err := a.admitTenant(org, body); err != nil {
 		return nil, err
 	}
 	return asTenant(a.tryRules(ctx, org, actor, body))
@@ -31,7 +31,7 @@ func (a *API) TryTenantRules(ctx context.Context, org uint64, actor string, body
 
 // TenantTrial is what the rules on trial would change.
 func (a *API) TenantTrial(_ context.Context, org uint64) ([]byte, error) {
-	if err := a.pace.take(org, a.Clock.Mono()); err != nil {
+	if err := a.admitTenant(org, nil); err != nil {
 		return nil, err
 	}
 	return asTenant(a.trialOf(org))
