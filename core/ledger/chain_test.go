@@ -87,9 +87,14 @@ func TestC9AuditNamesTheLine(t *testing.T) {
 		}
 	}
 	forged := slices.Clone(whole)
-	ledger.ForgeAudit(forged, 41)
+	ledger.ForgeAudit(forged, 41, false)
 	if p := problems(t, forged); len(p) == 0 || p[0] != "audit: line 43 was changed" {
 		t.Errorf("line 42 forged with its hash: %q", p)
+	}
+	forged = slices.Clone(whole)
+	ledger.ForgeAudit(forged, 41, true)
+	if p := problems(t, forged); len(p) != 1 || p[0] != "audit: line 44 does not follow from line 43" {
+		t.Errorf("line 42 forged with its hash, and the next: %q", p)
 	}
 	if p := problems(t, whole[:n]); len(p) != 1 || !strings.Contains(p[0], "line 200 is the last") {
 		t.Errorf("without its end: %q", p)

@@ -29,8 +29,9 @@ func AuditLines(n int) []Write {
 	return append(lines, Write{[]byte(auditKey), head.value()})
 }
 
-// ForgeAudit changes one line together with its hash, and what the next line says of that hash.
-func ForgeAudit(lines []Write, i int) {
+// ForgeAudit changes one line together with its hash, and what the next line says of that hash; whole: with the next one's
+// own hash as well, so that only the line after it can tell.
+func ForgeAudit(lines []Write, i int, whole bool) {
 	a, err := readAudit(lines[i].Value)
 	next, err2 := readAudit(lines[i+1].Value)
 	if err != nil || err2 != nil {
@@ -39,6 +40,9 @@ func ForgeAudit(lines []Write, i int) {
 	a.Change.Actor = "nobody"
 	a.Hash = a.sum()
 	next.Prev = a.Hash
+	if whole {
+		next.Hash = next.sum()
+	}
 	lines[i].Value, lines[i+1].Value = appendAudit(nil, &a), appendAudit(nil, &next)
 }
 

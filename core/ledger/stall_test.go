@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 const stall = ledger.DefaultStallMS * time.Millisecond
 
 // hang makes the next write, or sync, of a store wait until it is released, as on a disk that does not answer.
-func hang(s *storetest.Memory, write bool) (entered chan struct{}, release func()) {
+func hang(t *testing.T, s *storetest.Memory, write bool) (entered chan struct{}, release func()) {
 	entered, gate := make(chan struct{}, 100), make(chan struct{})
 	wait := func() error {
 		entered <- struct{}{}
@@ -28,7 +29,9 @@ func hang(s *storetest.Memory, write bool) (entered chan struct{}, release func(
 	} else {
 		s.BeforeSync(func(int) error { return wait() })
 	}
-	return entered, func() { s.Before(nil); s.BeforeSync(nil); close(gate) }
+	release = sync.OnceFunc(func() { s.Before(nil); s.BeforeSync(nil); close(gate) })
+	t.Cleanup(release) // before the ledger is closed
+	return entered, release
 }
 
 // TestC12HungDisk: a write or a sync that neither returns nor fails. Once it has taken stall_ms, new reserves and changes
@@ -49,7 +52,7 @@ func hungDisk(t *testing.T, how ledger.Durability, write bool) {
 	open, other := r.hold(50), r.hold(50)
 	r.write(open)
 	r.write(other)
-	entered, release := hang(r.store, write)
+	entered, release := hang(t, r.store, write)
 	early := r.append(llm.Entry{Kind: llm.EntryProgress, ID: open.ID, Usage: llm.Usage{OutputTokens: 10}})
 	<-entered
 	r.clock.Advance(stall - time.Millisecond)
