@@ -275,7 +275,10 @@ func (g *gateway) wait(ctx context.Context) error {
 func (g *gateway) close(ctx context.Context) error {
 	var errs []error
 	if g.adminHTTP != nil {
-		errs = append(errs, g.proxy.Shutdown(ctx), g.adminHTTP.Shutdown(ctx))
+		errs = append(errs, g.proxy.Shutdown(ctx))
+		if err := g.adminHTTP.Shutdown(ctx); err != nil {
+			errs = append(errs, err, g.adminHTTP.Close()) // an export that nobody reads must not outlive the store
+		}
 	}
 	for i := len(g.closers) - 1; i >= 0; i-- {
 		errs = append(errs, g.closers[i]())

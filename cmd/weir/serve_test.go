@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -163,6 +165,37 @@ func TestGracefulStop(t *testing.T) {
 		t.Errorf("serve ended with %v: %s", err, p.log())
 	}
 	p.verify()
+}
+
+// TestSlowAdminRequestIsCut: when the time to drain is over, a request to the admin API that has not ended is cut.
+func TestSlowAdminRequestIsCut(t *testing.T) {
+	cfg, err := config.Parse("test", fmt.Appendf(nil, "listen: {address: \"127.0.0.1:0\"}\nadmin: {address: \"127.0.0.1:0\", token: %s}\ndata: %q\n", testToken, t.TempDir()), os.LookupEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := (&console{}).app(nil).open(t.Context(), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	conn, err := net.Dial("tcp", g.admins.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, "POST /admin/orgs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+testToken+"\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+	if _, err := conn.Read(make([]byte, 64)); err != nil { // 100 Continue: its body is awaited
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.close(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("closing says %v", err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the request lives on")
+	}
 }
 
 // TestRestartKeepsWhatTheAPIChanged: the file seeds, the API wins.
