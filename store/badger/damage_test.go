@@ -3,6 +3,7 @@ package badger
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -264,5 +265,29 @@ func TestReadingInDoubt(t *testing.T) {
 	must(t, s.Sync())
 	if v, ok, err := s.Get([]byte("k")); string(v) != "v" || !ok || err != nil {
 		t.Errorf("%q %v %v", v, ok, err)
+	}
+}
+
+// A record that a crash tore may say any length. What it says is not taken at its word: the log ends before it.
+func TestTornLength(t *testing.T) {
+	for _, lengths := range [][2]uint64{{1 << 15, 1 << 20}, {1 << 15, 1<<32 - 1}, {1<<32 - 1, 1<<32 - 1}} {
+		dir := history(t, true)
+		want, err := serve(copied(t, dir))
+		must(t, err)
+		logs, err := numbered(dir, logSuffix)
+		must(t, err)
+		path := filepath.Join(dir, logs[len(logs)-1])
+		whole, _, _, err := readLog(path)
+		must(t, err)
+		torn := binary.AppendUvarint([]byte{0x40, 0}, lengths[0])
+		torn = binary.AppendUvarint(torn, lengths[1])
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		must(t, err)
+		_, err = f.WriteAt(append(torn, bytes.Repeat([]byte{7}, 3_000)...), whole)
+		must(t, errors.Join(err, f.Close()))
+		got, err := serve(dir)
+		if err != nil || !reflect.DeepEqual(got.Balances, want.Balances) || !reflect.DeepEqual(got.Used, want.Used) {
+			t.Errorf("%v: serves %v %v, %v; not %v %v", lengths, got.Balances, got.Used, err, want.Balances, want.Used)
+		}
 	}
 }

@@ -438,3 +438,65 @@ func TestValuesInDoubtAreWrittenAnew(t *testing.T) {
 func wholeRecordsOf(b []byte) int64 {
 	return wholeRecords(bufio.NewReader(bytes.NewReader(b)))
 }
+
+// TestC12HungSync: an fsync that does not return. Reserves are refused from ledger.stall_ms on, readers go on, an ending is
+// taken, and when the disk answers all is as if nothing had been.
+func TestC12HungSync(t *testing.T) {
+	for _, how := range []ledger.Durability{ledger.Process, ledger.Power} {
+		t.Run(string(how), func(t *testing.T) { hungSync(t, how) })
+	}
+}
+
+func hungSync(t *testing.T, how ledger.Durability) {
+	dir, gate := t.TempDir(), make(chan struct{})
+	var hung atomic.Bool
+	release := sync.OnceFunc(func() { hung.Store(false); close(gate) })
+	s, err := Open(dir, Options{fsync: func(f *os.File) error {
+		if hung.Load() {
+			<-gate
+		}
+		return f.Sync()
+	}})
+	must(t, err)
+	defer s.Close()
+	l, _, err := ledger.Open(s, ledger.Options{Durability: how, StallMS: 100}, llm.NewSystemClock())
+	must(t, err)
+	defer l.Close()
+	defer release()
+	r := request(l)
+	write(t, l, r[0])
+	hung.Store(true)
+	p := llm.Entry{Kind: llm.EntryProgress, ID: r[0].ID}
+	_, err = l.Append(&p)
+	must(t, err)
+	within(t, "the stall to be noticed", func() bool { return l.Healthy() != nil })
+	late := request(l)[0]
+	var e *llm.Error
+	if _, err := l.Append(&late); !errors.As(err, &e) || e.Kind != llm.KindUnavailable {
+		t.Errorf("a reserve on a hung disk: %v", err)
+	}
+	end, err := l.Append(&r[1])
+	must(t, err)
+	if report, err := l.Verify(); err != nil || len(report.Problems) > 0 {
+		t.Errorf("Verify on a hung disk: %v, %q", err, report.Problems)
+	}
+	release()
+	must(t, l.Wait(t.Context(), end, time.Minute))
+	within(t, "the ledger to be up", func() bool { return l.Healthy() == nil })
+	r = request(l)
+	write(t, l, r[0])
+	write(t, l, r[1])
+	must(t, s.Sync())
+	to := t.TempDir()
+	copyFolder(t, dir, to)
+	wantPosted(t, to, 60, 0)
+}
+
+func within(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
