@@ -33,12 +33,12 @@ func (a *app) serve() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			g.start()
-			g.log.Info("serving", "clients", g.clients.Addr().String(), "admin", g.admins.Addr().String(), "data", cfg.Data)
 			ctx, cancel := context.WithCancel(c.Context())
 			defer cancel()
 			watched, err := a.watch(ctx, g, path)
-			if err == nil {
+			if err == nil { // from the first answer on no change of a file is missed
+				g.start()
+				g.log.Info("serving", "clients", g.clients.Addr().String(), "admin", g.admins.Addr().String(), "data", cfg.Data)
 				err = g.wait(ctx)
 				cancel()
 				<-watched
@@ -96,11 +96,14 @@ func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct
 	}
 	w := &watching{gateway: g, env: a.env, files: files, path: path}
 	w.follow(g.cfg.Policies.Module)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() { _ = files.Close() }()
-		w.reloads(ctx)
+		defer signal.Stop(hup)
+		w.reloads(ctx, hup)
 	}()
 	return done, nil
 }
@@ -116,10 +119,7 @@ func (w *watching) follow(module string) {
 	}
 }
 
-func (w *watching) reloads(ctx context.Context) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+func (w *watching) reloads(ctx context.Context, hup <-chan os.Signal) {
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
 	for {
