@@ -49,6 +49,7 @@ type gateway struct {
 
 	clients, admins net.Listener
 	adminHTTP       *http.Server
+	stopped         bool
 	closers         []func() error
 	serving         sync.WaitGroup
 	failed          chan error
@@ -271,15 +272,22 @@ func (g *gateway) wait(ctx context.Context) error {
 	}
 }
 
-// close drains requests until ctx ends, then closes every part in reverse order.
-func (g *gateway) close(ctx context.Context) error {
-	var errs []error
-	if g.adminHTTP != nil {
-		errs = append(errs, g.proxy.Shutdown(ctx))
-		if err := g.adminHTTP.Shutdown(ctx); err != nil {
-			errs = append(errs, err, g.adminHTTP.Close()) // an export that nobody reads must not outlive the store
-		}
+// stop takes no more requests and lets those that are open end, until ctx ends; then they are cut.
+func (g *gateway) stop(ctx context.Context) error {
+	if g.adminHTTP == nil || g.stopped {
+		return nil
 	}
+	g.stopped = true
+	err := g.proxy.Shutdown(ctx)
+	if aerr := g.adminHTTP.Shutdown(ctx); aerr != nil {
+		err = errors.Join(err, aerr, g.adminHTTP.Close()) // an export that nobody reads must not outlive the store
+	}
+	return err
+}
+
+// close stops, then closes every part in reverse order.
+func (g *gateway) close(ctx context.Context) error {
+	errs := []error{g.stop(ctx)}
 	for i := len(g.closers) - 1; i >= 0; i-- {
 		errs = append(errs, g.closers[i]())
 	}

@@ -51,12 +51,17 @@ func (a *app) serve() *cobra.Command {
 
 // drain closes g within drainTime and joins what went wrong.
 func (a *app) drain(g *gateway, err error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
-	defer cancel()
-	if cerr := g.close(ctx); err == nil {
+	if cerr := drained(g.close); err == nil {
 		err = cerr
 	}
 	return err
+}
+
+// drained gives what ends requests the time to do so.
+func drained(end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	return end(ctx)
 }
 
 // newLog makes a log whose level may change while it is used.

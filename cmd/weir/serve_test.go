@@ -436,7 +436,8 @@ func TestUpstreamSimJSON(t *testing.T) {
 	}
 }
 
-// TestDemoJSON: a script reads from the first line where everything is, and may ask at once; from the last how it went.
+// TestDemoJSON: a script reads from the first line where everything is, and may ask at once; from the last how it went, to
+// the end of what was open.
 func TestDemoJSON(t *testing.T) {
 	var c console
 	ctx, cancel := context.WithCancel(t.Context())
@@ -466,13 +467,19 @@ func TestDemoJSON(t *testing.T) {
 	if !strings.Contains(keys, d.Key[:len("sk-weir-")+8]) {
 		t.Errorf("the admin API has %s", keys)
 	}
-	cancel()
+	must(t, map[string]string{"WEIR_ADMIN_URL": d.AdminURL, "WEIR_ADMIN_TOKEN": d.AdminToken}, "model", "set", "medium", "--target", "gpt-4o-mini+pace=20ms,out=40", "--input", "1", "--output", "4")
+	open := p.post(d.Key, `{"model":"medium","stream":true,"messages":[{"role":"user","content":"hello"}]}`)
+	defer func() { _ = open.Body.Close() }()
+	if _, err := io.ReadFull(open.Body, make([]byte, 10)); err != nil || open.StatusCode != http.StatusOK {
+		t.Fatal(open.Status, err)
+	}
+	cancel() // the stream ends first, and counts
 	if code := <-ended; code != exitDone {
 		t.Errorf("exit %d: %s", code, c.stderr())
 	}
 	lines := strings.Split(strings.TrimSpace(c.stdout()), "\n")
 	var s summary
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &s); err != nil || len(lines) != 2 || s.Finalized != 1 || s.Tokens == 0 || s.CostMicro == 0 || s.Currency != "cny" || s.StillOpen != 0 {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &s); err != nil || len(lines) != 2 || s.Finalized != 2 || s.Tokens == 0 || s.CostMicro == 0 || s.Currency != "cny" || s.StillOpen != 0 {
 		t.Errorf("%v, %+v: %s", err, s, c.stdout())
 	}
 }
