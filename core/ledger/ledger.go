@@ -111,7 +111,7 @@ func (o Options) withDefaults() Options {
 // State is what replay found: everything the limiter needs before traffic.
 type State struct {
 	Balances  map[uint64]Balance // by user
-	Used      []QuotaUse         // the newest two periods of each key
+	Used      []QuotaUse         // the newest two periods of each key and window, and all that are not long over
 	Recovered int                // reservations that were open when the last process died, now settled by the recovery rule
 	// Recoveries lists them in the order they were made.
 	Recoveries []Recovery

@@ -334,7 +334,7 @@ func TestPeriodsOfEachWindow(t *testing.T) {
 	var late llm.Entry
 	for day := int32(1); day <= 4; day++ {
 		e := r.hold(1)
-		e.Label, e.WeekLabel, e.DayLabel = 202610+day, 2026300+7*day, 20261100+day
+		e.Label, e.WeekLabel, e.DayLabel = 202600+day, 2026100+7*day, 20260700+day
 		r.write(e)
 		if day == 1 {
 			late = e
@@ -344,16 +344,34 @@ func TestPeriodsOfEachWindow(t *testing.T) {
 	}
 	r.write(r.settle(late.ID, 1))
 	r = r.restart()
-	want := []ledger.QuotaUse{{7, 202613, 102}, {7, 202614, 102}, {7, 2026321, 102}, {7, 2026328, 102}, {7, 20261103, 102}, {7, 20261104, 102}}
+	want := []ledger.QuotaUse{{7, 202603, 102}, {7, 202604, 102}, {7, 2026121, 102}, {7, 2026128, 102}, {7, 20260703, 102}, {7, 20260704, 102}}
 	if !slices.Equal(r.state.Used, want) {
 		t.Errorf("used: %v, want %v", r.state.Used, want)
 	}
-	for _, id := range []string{string(quotaKeyOf(7, 2026307)), string(quotaKeyOf(7, 20261101))} {
+	for _, id := range []string{string(quotaKeyOf(7, 2026107)), string(quotaKeyOf(7, 20260701))} {
 		if v, ok, err := r.store.Get([]byte(id)); err != nil || !ok || !slices.Equal(v, []byte{1, 0xcc, 1}) {
 			t.Errorf("%x: %x, %v", id, v, err)
 		}
 	}
 	r.verify()
+}
+
+// What a clock that was ahead has begun does not push the present period out of what a start knows: it would begin anew.
+func TestPeriodsBeyondThePresent(t *testing.T) {
+	r := fresh(t)
+	present := []int32{202611, 2026306, 20261105} // of noon
+	for _, labels := range [][]int32{present, {202612, 2026334, 20261130}, {202701, 2026341, 20261201}, {202702, 2026348, 20261202}} {
+		e := r.hold(1)
+		e.Label, e.WeekLabel, e.DayLabel = labels[0], labels[1], labels[2]
+		r.write(e)
+		r.write(r.settle(e.ID, 1))
+	}
+	r = r.restart()
+	for _, label := range present {
+		if !slices.Contains(r.state.Used, ledger.QuotaUse{Key: 7, Label: label, Used: 102}) {
+			t.Errorf("a start does not know what was used in %d: %v", label, r.state.Used)
+		}
+	}
 }
 
 func quotaKeyOf(key uint64, label uint32) []byte {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -136,8 +137,9 @@ func readQuota(k, v []byte) (id quotaID, used llm.Micro, err error) {
 
 func getNumbersInto(v []byte, m *llm.Micro) error { return getNumbers(v, (*int64)(m)) }
 
-// readQuotas keeps the newest two periods of each key and window in memory; older ones are read when an entry names
-// them. Labels of one window are beside each other, oldest first.
+// readQuotas keeps the newest two periods of each key and window in memory, and those that are not long over: a clock that
+// was ahead may have begun newer ones than the present. Older ones are read when an entry names them. Labels of one window
+// are beside each other, oldest first.
 func (o *owner) readQuotas() error {
 	var last, before quotaID
 	return o.l.scan([]byte{keyQuota}, nil, false, func(k, v []byte) (bool, error) {
@@ -145,13 +147,25 @@ func (o *owner) readQuotas() error {
 		if err != nil {
 			return false, err
 		}
-		if before.follows(id) && last.follows(id) {
+		if before.follows(id) && last.follows(id) && before.label < longOver(llm.WindowOf(id.label), o.l.opened.wall) {
 			delete(o.books.quotas, before)
 		}
 		o.books.quotas[id] = used
 		before, last = last, id
 		return true, nil
 	})
+}
+
+// longOver is a label below which periods of a window are over at a time, wherever they begin and however zones change.
+func longOver(w llm.Window, at time.Time) int32 {
+	y, m, d := at.UTC().AddDate(0, 0, -[...]int{64, 16, 4}[w]).Date()
+	switch w {
+	case llm.Week:
+		return int32(y*1_000 + time.Date(y, m, d, 0, 0, 0, 0, time.UTC).YearDay())
+	case llm.Day:
+		return int32((y*100+int(m))*100 + d)
+	}
+	return int32(y*100 + int(m))
 }
 
 // follows tells whether two periods are of the same key and window.
