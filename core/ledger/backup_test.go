@@ -109,6 +109,26 @@ func TestBackupDamaged(t *testing.T) {
 	r.verify()
 }
 
+// A backup that is whole, of a ledger that does not add up, is not served either.
+func TestBackupOfWrongTotals(t *testing.T) {
+	r := history(t)
+	user := append([]byte{'u'}, 0, 0, 0, 0, 0, 0, 0, 1)
+	if err := r.store.Apply([]ledger.Write{{Key: user, Value: []byte{1, 2, 2}}}, false); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := r.Backup(&b); err != nil {
+		t.Fatal(err)
+	}
+	s, err := restore(t, b.Bytes())
+	if err == nil || !strings.Contains(err.Error(), "user 1: stored credits 1 ") && !strings.Contains(err.Error(), "user 1: stored credits 0.000001") {
+		t.Errorf("restored: %v", err)
+	}
+	if _, _, err := ledger.Open(s, ledger.Options{}, llm.NewFakeClock(noon)); code(err) != "restore_unfinished" {
+		t.Errorf("opened: %v", err)
+	}
+}
+
 type fullWriter struct{ left int }
 
 func (w *fullWriter) Write(p []byte) (int, error) {
