@@ -164,13 +164,16 @@ func lookupRest(name []byte) member {
 // known reads a member's name and says which it is. A second one of the same name in seen, and a look-alike, are
 // refused; scope is what stands before the name in an error's param.
 func (s *scanner) known(seen *uint64, scope string) member {
-	name := s.key()
+	s.name = s.key()
+	raw := s.name.In(s.b)
+	return s.once(raw, lookup(raw), seen, scope)
+}
+
+// once refuses a name that is not to be taken for m.
+func (s *scanner) once(raw []byte, m member, seen *uint64, scope string) member {
 	if s.err != nil {
 		return mNone
 	}
-	raw := name.In(s.b)
-	s.name = name
-	m := lookup(raw)
 	if m == mNone || s.escaped {
 		if m = folded(raw); m != mNone {
 			s.fail(scope+memberNames[m], "%q reads like %q; write it exactly so", clip(raw), memberNames[m])

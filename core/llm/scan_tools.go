@@ -27,7 +27,8 @@ func (s *scanner) tool() {
 	}
 	var seen uint64
 	for more := s.enter('}'); more; more = s.more('}') {
-		switch s.known(&seen, "tools.") {
+		raw := s.key().In(s.b)
+		switch s.once(raw, toolMember(raw), &seen, "tools.") {
 		case mType:
 			t.Type, _ = s.optionalString("tools.type")
 		case mMaxUses:
@@ -44,6 +45,19 @@ func (s *scanner) tool() {
 	if s.err == nil && !t.Type.Empty() && !s.h.Endpoint.clients(t.Type.In(s.b)) {
 		s.hosted(t)
 	}
+}
+
+// toolMember is lookup for the few names that matter in a tool.
+func toolMember(raw []byte) member {
+	switch string(raw) {
+	case "type":
+		return mType
+	case "max_uses":
+		return mMaxUses
+	case "vector_store_ids":
+		return mVectorStoreIDs
+	}
+	return mNone
 }
 
 func (t *Hosted) uses(s *scanner) {
