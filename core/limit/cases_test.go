@@ -451,7 +451,7 @@ func TestMoneyIsNeverSwept(t *testing.T) {
 	}
 }
 
-func TestSixteenDimensionsAndNoMore(t *testing.T) {
+func TestEighteenDimensionsAndNoMore(t *testing.T) {
 	r := newRig(t, Options{})
 	c := claim(1)
 	for i := range MaxDims {
@@ -462,11 +462,11 @@ func TestSixteenDimensionsAndNoMore(t *testing.T) {
 	if d, err := res.Extend(ctx, []Dim{dim(ID{Kind: Channel, Scope: 1}, Limits{QPS: 1}), dim(ID{Kind: ModelChannel, Scope: 1, Name: "m"}, Limits{})}, 0); d != nil || err != nil {
 		t.Fatal(d, err)
 	}
-	if _, err := res.Extend(ctx, make([]Dim, 3), 0); err == nil || !strings.Contains(err.Error(), "at most 20") {
+	if _, err := res.Extend(ctx, make([]Dim, 3), 0); err == nil || !strings.Contains(err.Error(), "at most 22") {
 		t.Fatal(err)
 	}
 	c.N++
-	if _, _, err := r.Reserve(ctx, c); err == nil || !strings.Contains(err.Error(), "at most 16") {
+	if _, _, err := r.Reserve(ctx, c); err == nil || !strings.Contains(err.Error(), "at most 18") {
 		t.Fatal(err)
 	}
 	bad := claim(1, dim(ID{Kind: kindBalance, Scope: 2}, Limits{}))

@@ -26,8 +26,9 @@ const (
 	Custom       Kind = 255
 )
 
-// MaxDims is how many dimensions one Claim may have.
-const MaxDims = 16
+// MaxDims is how many dimensions one Claim may have: the 16 that a policy may name, and the user and the org, whose own
+// limits hold beside any of them.
+const MaxDims = 18
 
 // ID names one dimension. Scope is the number of the thing (key, user, org, channel) or the number that
 // namespaces Name: the org for end_user and custom, the key for key+model, the channel for model+channel.

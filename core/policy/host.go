@@ -174,7 +174,8 @@ func (h *Host) begin(parent context.Context, token chan struct{}) (ctx context.C
 }
 
 // Add verifies raw bytes in a killable child, compiles them and runs their cases; the same bytes again are a no-op,
-// unless their code has gone from the cache. A refusal is a *llm.Error of KindInvalid that names the cap, the function and the number. Nothing is active yet.
+// unless their code has gone from the cache. A refusal is a *llm.Error of KindInvalid that names the cap, the function
+// and the number. Nothing is active yet.
 func (h *Host) Add(ctx context.Context, name string, wasm []byte, profile string) (Module, error) {
 	m, err := prepare(name, wasm, profile)
 	if err != nil {

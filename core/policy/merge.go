@@ -7,12 +7,8 @@ import (
 	"github.com/weir-gateway/weir/sdk/abi"
 )
 
-// What a claim has room for beside an org's own dimensions: configured defaults, and the configured limits of the user and
-// the org, which are tested whatever a policy picks.
-const (
-	defaultRoom = 8
-	ownerRoom   = 2
-)
+// defaultRoom is how many configured default dimensions a claim has room for beside an org's own.
+const defaultRoom = 8
 
 // join makes d, the operator's decision, what it becomes with t, the org's, and holds the result to the envelope of
 // the request. faultDims: there were too many dimensions, and the binding's on_error took t's place.
@@ -129,7 +125,7 @@ func channel(kind uint8) bool { return kind == abi.KindChannel || kind == abi.Ki
 
 // add puts t's dimensions into op; false: there is no room for all of them, and op is as before.
 func (u *union) add(t *Decision) bool {
-	dims, n, room := u.op.Dims, u.op.N, abi.MaxDims-ownerRoom // a copy, to leave op alone if the last one does not fit
+	dims, n, room := u.op.Dims, u.op.N, abi.MaxDims // a copy, to leave op alone if the last one does not fit
 	defaults := n == 0
 	if defaults {
 		room = abi.MaxDims - defaultRoom

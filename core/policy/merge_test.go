@@ -187,7 +187,7 @@ func TestMergeTooManyDimensions(t *testing.T) {
 	for _, c := range []struct {
 		op, org int
 		want    fault
-	}{{4, 10, faultNone}, {5, 10, faultDims}, {16, 0, faultNone}, {0, 7, faultNone}, {0, 8, faultDims}} {
+	}{{4, 12, faultNone}, {5, 12, faultDims}, {16, 0, faultNone}, {0, 7, faultNone}, {0, 8, faultDims}} {
 		op, org := orgs(c.op), orgs(c.org)
 		org.QPS = 500
 		before := op

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/core/proxy"
+	"github.com/weir-gateway/weir/sdk/abi"
 	"github.com/weir-gateway/weir/store/storetest"
 )
 
@@ -136,12 +138,17 @@ func TestUserAndOrgLimitsHoldWhateverAPolicyPicks(t *testing.T) {
 	user := policy.Dimension{Kind: uint8(limit.User), Tier: -1}
 	counted, shadowed, doubled := user, user, user
 	counted.CountOnly, shadowed.Shadow, doubled.Multiplier = true, true, 2000
+	var most []policy.Dimension // that a module may name
+	for i := range abi.MaxDims {
+		most = append(most, policy.Dimension{Kind: uint8(limit.Custom), Value: strconv.Itoa(i), Tier: -1})
+	}
 	for _, x := range []struct {
 		name  string
 		dims  []policy.Dimension
 		limit float64
 	}{
 		{"others", []policy.Dimension{key}, 2},
+		{"as many others as there may be", most, 2},
 		{"itself", []policy.Dimension{key, user}, 2},
 		{"itself, counted only", []policy.Dimension{counted}, 2},
 		{"itself, as a shadow", []policy.Dimension{shadowed}, 2},
