@@ -76,7 +76,9 @@ type Head struct {
 	// is Stored, files, vector stores, containers. Empty: none does.
 	Refers string
 
-	ServiceTier Span // inside the quotes, escapes in place; empty when absent or null
+	// What the provider's price depends on beside the model, inside the quotes, escapes in place; empty when absent or
+	// null. Speed and Geo (inference_geo) are of /v1/messages.
+	ServiceTier, Speed, Geo Span
 
 	Model   Span // inside the quotes, escapes in place
 	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes, escapes in place

@@ -126,6 +126,10 @@ func (s *scanner) member(m member) {
 		s.standsForTool(m)
 	case mServiceTier:
 		s.h.ServiceTier, _ = s.optionalString("service_tier")
+	case mSpeed:
+		s.premium(m, &s.h.Speed)
+	case mInferenceGeo:
+		s.premium(m, &s.h.Geo)
 	default:
 		s.other()
 	}
@@ -250,6 +254,15 @@ func (s *scanner) background() {
 	if s.boolean("background") == True {
 		s.fail("background", "background responses cannot be metered; leave background out or false, and stream a long answer")
 	}
+}
+
+// premium reads a setting of /v1/messages that changes the price.
+func (s *scanner) premium(m member, to *Span) {
+	if s.h.Endpoint.Dialect() != Anthropic {
+		s.other()
+		return
+	}
+	*to, _ = s.optionalString(memberNames[m])
 }
 
 // refers notes the first reference to something that the provider keeps.

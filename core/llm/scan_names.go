@@ -46,6 +46,8 @@ const (
 	mMCPServers
 	mContainer
 	mVectorStoreIDs
+	mSpeed
+	mInferenceGeo
 	members
 )
 
@@ -59,7 +61,7 @@ var memberNames = [members]string{
 	mLogitBias: "logit_bias", mBackground: "background", mPreviousResponseID: "previous_response_id",
 	mConversation: "conversation", mServiceTier: "service_tier", mType: "type",
 	mMaxUses: "max_uses", mMaxToolCalls: "max_tool_calls", mWebSearchOptions: "web_search_options", mMCPServers: "mcp_servers",
-	mContainer: "container", mVectorStoreIDs: "vector_store_ids",
+	mContainer: "container", mVectorStoreIDs: "vector_store_ids", mSpeed: "speed", mInferenceGeo: "inference_geo",
 }
 
 // caps are the output caps that each endpoint has. Of several, the highest bit is the one to recommend.
@@ -157,6 +159,10 @@ func lookupRest(name []byte) member {
 		return mContainer
 	case "vector_store_ids":
 		return mVectorStoreIDs
+	case "speed":
+		return mSpeed
+	case "inference_geo":
+		return mInferenceGeo
 	}
 	return mNone
 }

@@ -31,6 +31,9 @@ func (c *call) agree(m *upstream.Model, who *auth.Caller) (llm.Price, error) {
 	if c.head.Refers != "" && m.Stored != upstream.StoredAllow {
 		return llm.Price{}, c.strangers(m)
 	}
+	if list, err = c.premiums(m, list); err != nil {
+		return llm.Price{}, err
+	}
 	tier, permille, ok := m.Asked(c.head.ServiceTier.In(c.body))
 	if !ok {
 		return llm.Price{}, c.unpricedTier(m)
@@ -62,6 +65,26 @@ func (c *call) strangers(m *upstream.Model) error {
 	}
 	e.Message += ", or have the operator set stored: allow for model " + m.Name
 	return e
+}
+
+// premiums multiplies the price by the factors of a speed and of a place other than the usual.
+func (c *call) premiums(m *upstream.Model, list llm.Price) (llm.Price, error) {
+	for _, p := range [...]struct {
+		member, usual string
+		value         llm.Span
+	}{{"speed", "standard", c.head.Speed}, {"inference_geo", "global", c.head.Geo}} {
+		value := p.value.In(c.body)
+		if len(value) == 0 || string(value) == p.usual {
+			continue
+		}
+		permille, ok := m.ServiceTiers[string(value)]
+		if !ok {
+			return list, llm.Invalid(p.member, "model %q has no price for %s %.64q; it has %s. The operator can give it a factor among the model's service tiers",
+				m.Name, p.member, value, p.usual)
+		}
+		list = list.Scale(permille)
+	}
+	return list, nil
 }
 
 func (c *call) unpricedTier(m *upstream.Model) error {

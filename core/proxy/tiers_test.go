@@ -240,6 +240,33 @@ func TestServiceTierStaysWithTheRequest(t *testing.T) {
 	}
 }
 
+// A speed or a place that Anthropic charges more for needs a factor, too; it multiplies that of the tier, and an answer's tier
+// does not undo it.
+func TestSpeedAndPlaceHaveAPrice(t *testing.T) {
+	up := newTeller(t)
+	r := newRig(t, priced(up, map[string]uint32{"fast": 6000, "us": 1100, "priority": 2000}))
+	x := everyRoute[4]
+	for more, param := range map[string]string{`"speed":"ultra"`: "speed", `"inference_geo":"eu"`: "inference_geo", `"speed":1`: "speed", `"Speed":"fast"`: "speed"} {
+		if f := r.post(x.path, x.with(","+more)).want(t, 400).code(t, "invalid_request_error"); f["param"] != param {
+			t.Errorf("%s: %v", more, f)
+		}
+	}
+	up.says("standard", "")
+	for more, want := range map[string]llm.Price{
+		`"speed":"standard","inference_geo":"global"`: price,
+		`"speed":null`:                        price,
+		`"speed":"fast"`:                      price.Scale(6000),
+		`"speed":"fast","inference_geo":"us"`: price.Scale(6000).Scale(1100),
+		`"inference_geo":"us","service_tier":"priority","speed":"standard"`: price.Scale(1100),
+	} {
+		r.post(x.path, x.with(","+more)).want(t, 200)
+		if e := r.journal.last(t); e.Cost != want.Cost(served) {
+			t.Errorf("%s: %+v", more, e)
+		}
+	}
+	r.post("/v1/chat/completions", chat("gpt-4o", `,"speed":"ultra"`)).want(t, 200)
+}
+
 // A model that is free, or priceless for a caller who pays nothing, refuses a tier nobody has listed just the same.
 func TestServiceTierOfAFreeModel(t *testing.T) {
 	up := newTeller(t)
