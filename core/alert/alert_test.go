@@ -58,6 +58,12 @@ func newReceiver(t *testing.T, answer func(int) int) *receiver {
 	return r
 }
 
+// newSlowReceiver does not answer before it is released.
+func newSlowReceiver(t *testing.T) (r *receiver, release func()) {
+	gate := make(chan struct{})
+	return newReceiver(t, func(int) int { <-gate; return http.StatusOK }), sync.OnceFunc(func() { close(gate) })
+}
+
 // ids are the alerts that were taken, as they came.
 func (r *receiver) ids() (ids []string) {
 	r.mu.Lock()
@@ -176,9 +182,9 @@ func TestRestartTellsWhatWasNotTold(t *testing.T) {
 
 // What did not fit the queue comes with the budget's next settlement.
 func TestFullQueueIsMadeUpFor(t *testing.T) {
-	release := make(chan struct{})
-	r := newReceiver(t, func(int) int { <-release; return http.StatusOK })
+	r, release := newSlowReceiver(t)
 	s, _ := start(t, r.URL, 50, 80)
+	t.Cleanup(release)
 	for key := range uint64(maxQueue + 2) {
 		s.Spent(Spending{Key: 10 + key, Label: 202611, Limit: 2, Used: 1})
 	}
@@ -186,7 +192,7 @@ func TestFullQueueIsMadeUpFor(t *testing.T) {
 	if s.counts.deferred.Load() == 0 {
 		t.Fatal("the queue did not fill up")
 	}
-	close(release)
+	release()
 	wait(t, "the queue does not empty", func() bool { return len(s.queue) == 0 })
 	s.spent(901, 202611, 0)
 	wait(t, "not made up for", func() bool { return slices.Contains(r.ids(), "3-202611-80") })
@@ -252,9 +258,9 @@ func TestFailingReceiver(t *testing.T) {
 
 // A receiver that does not answer blocks nobody: what does not fit the queue is counted, and Close ends.
 func TestSlowReceiver(t *testing.T) {
-	release := make(chan struct{})
-	r := newReceiver(t, func(int) int { <-release; return http.StatusOK })
+	r, release := newSlowReceiver(t)
 	s, _ := start(t, r.URL, 50)
+	t.Cleanup(release)
 	done := make(chan struct{})
 	go func() {
 		for key := range uint64(2 * maxQueue) {
@@ -270,7 +276,7 @@ func TestSlowReceiver(t *testing.T) {
 	if n := s.counts.deferred.Load(); n < maxQueue-1 || n > maxQueue {
 		t.Errorf("%d deferred", n)
 	}
-	close(release)
+	release()
 	s.Close()
 	if sum := s.counts.delivered.Load() + s.counts.failed.Load() + s.counts.deferred.Load(); sum != 2*maxQueue {
 		t.Errorf("%d of %d accounted for", sum, 2*maxQueue)
