@@ -170,9 +170,10 @@ func (r *relay) event(e *upstream.Event) {
 	case e.Terminal:
 		r.seen = true
 		r.terminal = append(r.terminal[:0], e.Raw...)
-	case e.Empty && r.call.head.IncludeUsage != llm.True:
-	default:
+	case r.call.head.IncludeUsage == llm.True:
 		r.out = append(r.out, e.Raw...)
+	case !e.Empty:
+		r.out = append(append(r.out, e.Raw[:e.Null[0]]...), e.Raw[e.Null[1]:]...)
 	}
 }
 

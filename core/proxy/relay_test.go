@@ -133,6 +133,9 @@ func TestS03IncludeUsage(t *testing.T) {
 			for _, e := range p.events() {
 				got = got || strings.Contains(e, `"total_tokens"`)
 			}
+			if asked := strings.Contains(string(p.body), `"usage"`); asked != x.want {
+				t.Errorf("%s, %s: a usage member in a chunk %v, want %v\n%s", to.path, x.more, asked, x.want, p.body)
+			}
 			if got != x.want {
 				t.Errorf("%s, %s: usage chunk %v, want %v\n%s", to.path, x.more, got, x.want, p.body)
 			}

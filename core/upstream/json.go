@@ -77,6 +77,16 @@ func (c *cursor) key() ([]byte, bool) {
 	return name, true
 }
 
+// member is where the member stands that the cursor has just passed, with the comma before it or, of the first one, behind it.
+// from is where the cursor was before the key.
+func (c *cursor) member(from int) [2]int {
+	start := cursor{b: c.b, i: from}
+	if start.peek() != ',' && c.peek() == ',' {
+		return [2]int{start.i, c.i + 1}
+	}
+	return [2]int{start.i, c.i}
+}
+
 // str takes a string, without its quotes and with its escapes; another value is passed over.
 func (c *cursor) str() ([]byte, bool) {
 	if c.bad {

@@ -105,6 +105,7 @@ func (p *Parser) readChat(c *cursor) {
 		return
 	}
 	for {
+		from := c.i
 		name, ok := c.key()
 		if !ok {
 			break
@@ -113,8 +114,12 @@ func (p *Parser) readChat(c *cursor) {
 		case "choices":
 			choices += p.chatChoices(c)
 		case "usage":
-			reports = c.peek() == '{'
+			kind := c.peek()
+			reports = kind == '{'
 			p.ev.HasUsage = p.tally.openAI(c) || p.ev.HasUsage
+			if kind == 'n' {
+				p.ev.Null = c.member(from)
+			}
 		case "error":
 			p.ev.Error = c.peek() != 'n'
 			c.skip()

@@ -268,8 +268,49 @@ func TestRecordedStreams(t *testing.T) {
 }
 
 // FuzzParse: no stream makes the parser panic, loses a byte, or reports a negative count.
+// TestNullUsage: without the part that Null names an event is the same JSON but for its usage.
+func TestNullUsage(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{`{"id":1,"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"id":1,"choices":[{"delta":{"content":"a"}}]}`},
+		{`{"id":1,"choices":[{"delta":{"content":"ö,\"usage\":null"}}],"usage":null}`, `{"id":1,"choices":[{"delta":{"content":"ö,\"usage\":null"}}]}`},
+		{`{ "usage" : null , "choices":[{"delta":{"content":"a"}}]}`, `{  "choices":[{"delta":{"content":"a"}}]}`},
+		{`{ "usage" : null , "choices":[{"delta":{"content":"bc"}}]}`, `{  "choices":[{"delta":{"content":"bc"}}]}`},
+		{`{"choices":[{"delta":{"content":"a"}}] , "usage" : null , "x":2}`, `{"choices":[{"delta":{"content":"a"}}]  , "x":2}`},
+		{`{"usage":null}`, `{}`},
+		{`{"choices":[{"delta":{"content":"a"},"usage":null}],"x":{"usage":null}}`, `{"choices":[{"delta":{"content":"a"},"usage":null}],"x":{"usage":null}}`},
+		{`{"choices":[],"usage":{"prompt_tokens":1}}`, `{"choices":[],"usage":{"prompt_tokens":1}}`},
+		{`[DONE]`, `[DONE]`},
+	} {
+		stream := ": a comment\ndata: " + tt.in + "\nid: 7\n\n"
+		p, want := NewParser(llm.Chat), ": a comment\ndata: "+tt.want+"\nid: 7\n\n"
+		check := func(e *Event) {
+			if got := string(e.Raw[:e.Null[0]]) + string(e.Raw[e.Null[1]:]); got != want {
+				t.Errorf("%s\n got %q\nwant %q", tt.in, got, want)
+			}
+		}
+		p.Parse([]byte(stream+stream+stream), check)                           // the second and third by the shape of the first
+		want = "data:" + tt.want[:1] + "\r\ndata: " + tt.want[1:] + "\r\n\r\n" // data in two lines
+		p.Parse([]byte("data:"+tt.in[:1]+"\r\ndata: "+tt.in[1:]+"\r\n\r\n"), check)
+	}
+	NewParser(llm.Chat).Parse([]byte("data: {\ndata: \"usage\":\ndata: null}\n\n"), func(e *Event) {
+		if e.Null != [2]int{} {
+			t.Errorf("a member over two lines: %v", e.Null)
+		}
+	})
+}
+
+// dataWithoutNull is the data of the one event of raw, without the part that Null names.
+func (p *Parser) dataWithoutNull(raw []byte) (data []byte) {
+	p.Parse(raw, func(e *Event) {
+		short := append(append([]byte(nil), e.Raw[:e.Null[0]]...), e.Raw[e.Null[1]:]...)
+		NewParser(p.ep).Parse(short, func(e *Event) { data = append([]byte(nil), e.Data...) })
+	})
+	return data
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(uint8(1), []byte(sse(`{"choices":[{"delta":{"content":"a","tool_calls":[{"function":{"name":"f"}}]}}],"usage":{"prompt_tokens":1}}`, "[DONE]")))
+	f.Add(uint8(1), []byte(sse(`{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{ "usage":null ,"choices":[{"delta":{"content":"bc"}}]}`, `{"usage":null}`)))
 	f.Add(uint8(4), []byte(sse(`{"type":"response.completed","response":{"usage":{"input_tokens":9}}}`)))
 	f.Add(uint8(5), []byte(sse(`{"type":"message_start","message":{"usage":{"input_tokens":9}}}`)))
 	f.Fuzz(func(t *testing.T, ep uint8, raw []byte) {
@@ -283,11 +324,14 @@ func FuzzParse(f *testing.F) {
 			}
 			// A parser that has seen nothing takes the event in the same way.
 			NewParser(p.ep).Parse(append([]byte(nil), e.Raw...), func(alone *Event) {
-				if !over && (fmt.Sprintf("%q", alone.Deltas) != fmt.Sprintf("%q", e.Deltas) || alone.Terminal != e.Terminal || alone.Error != e.Error || alone.Empty != e.Empty) {
+				if !over && (fmt.Sprintf("%q", alone.Deltas) != fmt.Sprintf("%q", e.Deltas) || alone.Terminal != e.Terminal || alone.Error != e.Error || alone.Empty != e.Empty || alone.Null != e.Null) {
 					t.Fatalf("%q gives %q among others and %q alone", e.Raw, e.Deltas, alone.Deltas)
 				}
 			})
 			over = over || e.Terminal
+			if valid := json.Valid(e.Data); valid && !json.Valid(NewParser(p.ep).dataWithoutNull(e.Raw)) {
+				t.Fatalf("%q without %v is no JSON", e.Raw, e.Null)
+			}
 		})
 		if n != len(raw) {
 			t.Fatalf("%d of %d bytes were visited", n, len(raw))

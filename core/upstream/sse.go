@@ -184,6 +184,7 @@ type Parser struct {
 	ep     llm.Endpoint
 	ev     Event
 	joined []byte   // data of several lines
+	from   []stands // where in Raw the lines of the data stand
 	deltas [][]byte // backing of ev.Deltas
 	tally  tally
 	told   Told
@@ -201,8 +202,8 @@ func NewParser(ep llm.Endpoint) *Parser { return &Parser{ep: ep} }
 
 // Reset makes p as new, for another stream, keeping its buffers.
 func (p *Parser) Reset(ep llm.Endpoint) {
-	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0], told: Told{Tier: p.told.Tier[:0], Calls: p.told.Calls[:0]},
-		shape: shape{p.shape.before[:0], p.shape.after[:0]}}
+	*p = Parser{ep: ep, joined: p.joined[:0], deltas: p.deltas[:0], from: p.from[:0], told: Told{Tier: p.told.Tier[:0], Calls: p.told.Calls[:0]},
+		shape: shape{before: p.shape.before[:0], after: p.shape.after[:0]}}
 }
 
 // Parse splits raw (whole events) and visits each. It allocates nothing per event. Data that is not JSON is visited
@@ -220,7 +221,7 @@ func (p *Parser) Parse(raw []byte, visit func(e *Event)) {
 			begin = after
 			continue
 		}
-		p.line(raw[start:end])
+		p.line(raw[start:end], end-begin)
 		if !ok {
 			break
 		}
@@ -233,11 +234,15 @@ func (p *Parser) Parse(raw []byte, visit func(e *Event)) {
 func (p *Parser) begin() {
 	p.ev = Event{}
 	p.deltas = p.deltas[:0]
-	p.unread, p.depth = 0, 0
+	p.unread, p.depth, p.from = 0, 0, p.from[:0]
 }
 
-// line takes a data line; id, event, retry and comments are the client's business (the data names its event).
-func (p *Parser) line(line []byte) {
+// stands says that from one offset in an event's data on, the bytes are those from another in Raw on.
+type stands struct{ data, raw int }
+
+// line takes a data line, which ends at end in its event; id, event, retry and comments are the client's business (the data
+// names its event).
+func (p *Parser) line(line []byte, end int) {
 	value, ok := bytes.CutPrefix(line, []byte("data"))
 	if !ok {
 		return
@@ -253,10 +258,12 @@ func (p *Parser) line(line []byte) {
 	}
 	if p.ev.Data == nil {
 		p.ev.Data = value[:len(value):len(value)]
+		p.from = append(p.from, stands{0, end - len(value)})
 		return
 	}
 	p.joined = append(append(append(p.joined[:0], p.ev.Data...), '\n'), value...)
 	p.ev.Data = p.joined
+	p.from = append(p.from, stands{len(p.joined) - len(value), end - len(value)})
 }
 
 func (p *Parser) finish(raw []byte, visit func(e *Event)) {
@@ -264,14 +271,31 @@ func (p *Parser) finish(raw []byte, visit func(e *Event)) {
 	if len(p.ev.Data) > 0 && !p.over {
 		p.read()
 	}
+	if p.ev.Null[1] > 0 {
+		p.ev.Null = p.inRaw(p.ev.Null)
+	}
 	visit(&p.ev)
 	p.begin()
+}
+
+// inRaw is where a part of the data stands in Raw; nowhere, when it is spread over lines.
+func (p *Parser) inRaw(part [2]int) [2]int {
+	i := len(p.from) - 1
+	for p.from[i].data > part[0] {
+		i--
+	}
+	if i+1 < len(p.from) && part[1] >= p.from[i+1].data {
+		return [2]int{}
+	}
+	by := p.from[i].raw - p.from[i].data
+	return [2]int{part[0] + by, part[1] + by}
 }
 
 // read makes sense of the event's data.
 func (p *Parser) read() {
 	if text, ok := p.shape.match(p.ev.Data); ok {
 		p.delta(text)
+		p.ev.Null = p.shape.nullIn(len(p.ev.Data))
 	} else if !p.walk() {
 		p.ev.Unread = len(p.ev.Data)
 		return
@@ -309,7 +333,7 @@ func (p *Parser) walk() bool {
 		return false
 	}
 	if e := &p.ev; len(p.deltas) == 1 && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
-		p.shape.learn(e.Data, p.deltas[0])
+		p.shape.learn(e.Data, p.deltas[0], e.Null)
 	}
 	return true
 }
@@ -319,6 +343,8 @@ func (p *Parser) walk() bool {
 // beginning and an equal end stands one whole JSON string, so a walk would take the same path.
 type shape struct {
 	before, after []byte // with the text's quotes
+	null          [2]int // Event.Null in the data it was learnt from
+	size          int    // of that data
 }
 
 const maxShape = 1 << 10
@@ -336,12 +362,22 @@ func (s *shape) match(data []byte) (text []byte, ok bool) {
 	return text, len(text) > 0
 }
 
+// nullIn is Event.Null in other data of this shape.
+func (s *shape) nullIn(size int) [2]int {
+	n := s.null
+	if n[0] >= len(s.before) {
+		n[0], n[1] = n[0]+size-s.size, n[1]+size-s.size
+	}
+	return n
+}
+
 // learn takes the shape of data; text is a slice of it, which keeps its capacity, and so tells where it begins.
-func (s *shape) learn(data, text []byte) {
+func (s *shape) learn(data, text []byte, null [2]int) {
 	if len(data) > maxShape {
 		return
 	}
 	at := cap(data) - cap(text)
+	s.null, s.size = null, len(data)
 	s.before = append(s.before[:0], data[:at]...)
 	s.after = append(s.after[:0], data[at+len(text):]...)
 }

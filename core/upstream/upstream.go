@@ -196,4 +196,7 @@ type Event struct {
 	Terminal bool // [DONE], message_stop, response.completed | incomplete | failed
 	Error    bool // the upstream's own error event; response.failed is both Terminal and Error
 	Empty    bool // a usage chunk without choices: reaches only the client that asked for it
+	// Null is from where to where in Raw a usage member stands that is null, a comma included: what other chunks carry where
+	// usage was asked for. Equal: there is none, or it is spread over two lines.
+	Null [2]int
 }
