@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"strings"
-
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
 )
@@ -18,9 +16,9 @@ func (a *API) report(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	r, found := a.Policy.Report(owner)
-	if !found || !strings.HasPrefix(r.Candidate, p.Name+"@") {
-		return answer{}, llm.Errorf(llm.KindNotFound, "policy %q has not been on trial for %s since the gateway started; shadow or canary starts a trial", p.Name, owner)
+	r, found := a.Policy.ReportOf(owner, p.Name)
+	if !found {
+		return answer{}, llm.Errorf(llm.KindNotFound, "no report of policy %q for %s is kept: it was not on trial since the gateway started, or several others were since; shadow or canary starts a trial", p.Name, owner)
 	}
 	return ok(reportView(owner, &r, a.bound(owner))), nil
 }

@@ -23,8 +23,9 @@ type fork struct {
 	good      *recipe    // what an automatic rollback goes to
 	active    *generation
 	candidate *generation
-	percent   uint64 // of the keys that the candidate decides for
-	tally     *tally // of the candidate, or of the last one
+	percent   uint64   // of the keys that the candidate decides for
+	tally     *tally   // of the candidate, or of the last one
+	ended     []*tally // of candidates of other modules, newest first
 
 	cold  chan struct{} // not nil: the instances are yet to be made; closed when another fork is in force
 	retry time.Duration // cold: making them failed, to be tried again then

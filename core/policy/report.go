@@ -58,18 +58,26 @@ type Usage struct {
 
 // Report is what the owner's candidate would change; ok is false if it never had one. After a candidate was dropped,
 // activated or replaced the last report stays readable until the next candidate.
-func (h *Host) Report(owner Owner) (r Report, ok bool) {
+func (h *Host) Report(owner Owner) (r Report, ok bool) { return h.ReportOf(owner, "") }
+
+// ReportOf is Report for one module; empty: for any. Its last report stays readable until its next candidate, or until
+// maxEnded other modules have been on trial.
+func (h *Host) ReportOf(owner Owner, module string) (r Report, ok bool) {
 	l := h.lane(owner)
 	if l == nil {
 		return Report{}, false
 	}
 	k := l.cur.Load()
-	if k.tally == nil {
-		return Report{}, false
+	for _, t := range append([]*tally{k.tally}, k.ended...) {
+		if t != nil && (module == "" || t.module == module) {
+			r = t.report()
+			if r.Owner = owner.String(); t == k.tally {
+				r.Percent = k.plan.Percent
+			}
+			return r, true
+		}
 	}
-	r = k.tally.report()
-	r.Owner, r.Percent = owner.String(), k.plan.Percent
-	return r, true
+	return Report{}, false
 }
 
 // Usage is what the owner's active binding has done; ok is false without one.

@@ -133,8 +133,12 @@ func differingKinds(a, b dimSet) (kinds uint32) {
 // maxExamples is how many requests a tally keeps.
 const maxExamples = 10
 
+// maxEnded is of how many modules an owner keeps the tally of the last trial, beside the newest.
+const maxEnded = 4
+
 // tally counts what a candidate would change. Safe for concurrent use; a lock is taken for an example.
 type tally struct {
+	module            string    // of the candidate
 	names             [2]string // of the active and the candidate
 	is                [2]*recipe
 	stage             Stage
@@ -163,15 +167,21 @@ type shownExample struct {
 
 // begin gives k its tally: the old one while the same two bindings are compared at the same stage.
 func (k *fork) begin(h *Host, old *fork) {
-	k.tally = old.tally
+	k.tally, k.ended = old.tally, old.ended
 	if k.want[1] == nil {
 		return
 	}
 	if t := old.tally; t != nil && old.want[1] != nil && t.stage == k.plan.Stage && sameOrNone(t.is[0], k.want[0]) && t.is[1].same(k.want[1]) {
 		return
 	}
-	k.tally = &tally{is: k.want, stage: k.plan.Stage, sinceMS: h.o.Clock.Wall().UnixMilli(), tiers: h.o.Tiers, labels: h.o.Labels, defaults: h.o.DefaultDims,
+	k.tally = &tally{module: k.want[1].Name, is: k.want, stage: k.plan.Stage, sinceMS: h.o.Clock.Wall().UnixMilli(), tiers: h.o.Tiers, labels: h.o.Labels, defaults: h.o.DefaultDims,
 		names: [2]string{k.want[0].title(), k.want[1].title()}}
+	k.ended = nil
+	for _, t := range append([]*tally{old.tally}, old.ended...) {
+		if t != nil && t.module != k.tally.module && len(k.ended) < maxEnded {
+			k.ended = append(k.ended, t)
+		}
+	}
 }
 
 func sameOrNone(a, b *recipe) bool { return a == nil && b == nil || a.same(b) }
