@@ -153,8 +153,8 @@ type choiceFlags struct {
 
 func (f *choiceFlags) flags(c *cobra.Command) {
 	f.owner.flags(c)
-	c.Flags().StringVar(&f.version, "version", "", "a version as weir policy versions lists it, or the first characters of its hash (default: the one on trial, else the newest)")
-	c.Flags().StringVar(&f.params, "params", "", "params: a JSON `file`, - or a JSON object (default: as they are)")
+	c.Flags().StringVar(&f.version, "version", "", "a version as weir policy versions lists it, or the first characters of its hash (default: the one on trial, else the newest upload)")
+	c.Flags().StringVar(&f.params, "params", "", "params: a JSON `file`, - or a JSON object (default: as they are, or were when it was withdrawn)")
 	c.Flags().StringVar(&f.onError, "on-error", "", "what a request gets when the module fails: default, last_good or deny")
 }
 
@@ -356,7 +356,22 @@ type binding struct {
 	Candidate *onTrial       `json:"candidate"`
 	Problem   string         `json:"problem"`
 
-	EndedTrial *onTrial `json:"endedTrial"`
+	EndedTrial     *onTrial    `json:"endedTrial"`
+	WasQuarantined *quarantine `json:"wasQuarantined"`
+}
+
+// quarantine is why a version was taken out of service, as the API gives it.
+type quarantine struct {
+	Reason string `json:"reason"`
+	Since  string `json:"since"`
+}
+
+// pardoned says on a line of its own that a change has bound again what had failed; nothing for nil.
+func (q *quarantine) pardoned() string {
+	if q == nil {
+		return ""
+	}
+	return fmt.Sprintf("\n  warning: it was quarantined at %s: %s", q.Since, q.Reason)
 }
 
 // onTrial is a candidate, as the API gives it.
@@ -402,7 +417,7 @@ func (b *binding) String() string {
 	if b.Problem != "" {
 		text += "\n  problem: " + b.Problem
 	}
-	return text + b.EndedTrial.ended() + "\n"
+	return text + b.WasQuarantined.pardoned() + b.EndedTrial.ended() + "\n"
 }
 
 // rebind makes a change of what decides and shows what came of it.

@@ -99,6 +99,8 @@ func TestPolicyRemoteShows(t *testing.T) {
 		{"activate mine", row, []string{"operator: mine@0123456789ab decides"}},
 		{"activate mine", `{"owner":"operator","module":"mine","version":"0123456789ab","onError":"default","endedTrial":{"module":"mine","version":"abcdef012345","stage":"canary","percent":10}}`,
 			[]string{"operator: mine@0123456789ab decides\n  this ended the trial of mine@abcdef012345 (canary at 10 %)\n"}},
+		{"activate mine", `{"owner":"operator","module":"mine","version":"0123456789ab","onError":"default","wasQuarantined":{"reason":"8 faults in 8 calls, the last: trap","since":"2026-11-30T08:00:00Z"}}`,
+			[]string{"mine@0123456789ab decides\n  warning: it was quarantined at 2026-11-30T08:00:00Z: 8 faults in 8 calls, the last: trap\n"}},
 		{"shadow mine --json", row, []string{`"version": "0123456789ab"`}},
 		{"canary mine --percent 10", `{"owner":"org:7","module":null,"version":null,"onError":null,"problem":"its module is gone",
 			"candidate":{"module":"mine","version":"abcdef012345","stage":"canary","percent":10}}`,

@@ -99,10 +99,11 @@ func (d bindingDoc) plan() policy.Plan {
 	return p
 }
 
-// all are the bindings of a policy, the one in force first, then the newest first; of every policy without a name.
+// all are the bindings of a policy, the one in force first, then the newest first; of every policy without a name. One on
+// trial that was in force before is there once.
 func (d bindingDoc) all(name string) (out []binding) {
 	add := func(b binding) {
-		if name == "" || b.Module == name {
+		if (name == "" || b.Module == name) && !slices.ContainsFunc(out, b.equal) {
 			out = append(out, b)
 		}
 	}
@@ -155,11 +156,11 @@ func (d bindingDoc) activated(next *binding) bindingDoc {
 	return d.trimmed()
 }
 
-// tried puts next on trial beside the binding in force.
+// tried puts next on trial beside the binding in force. If it was in force before, a rollback still goes there.
 func (d bindingDoc) tried(next binding, stage policy.Stage, percent int) bindingDoc {
 	if !same(d.Candidate, &next) {
 		d = d.withdrawn()
-		d = d.without(next)
+		d.Kept = d.without(next).Kept
 	}
 	next = next.released()
 	d.Candidate, d.Stage, d.Percent = &next, stage, percent
@@ -168,7 +169,7 @@ func (d bindingDoc) tried(next binding, stage policy.Stage, percent int) binding
 
 // withdrawn ends a trial.
 func (d bindingDoc) withdrawn() bindingDoc {
-	if d.Candidate != nil {
+	if d.Candidate != nil && !slices.ContainsFunc(d.History, d.Candidate.equal) {
 		d.Kept = append(slices.Clone(d.Kept), *d.Candidate)
 	}
 	d.Candidate, d.Stage, d.Percent = nil, "", 0

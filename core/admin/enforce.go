@@ -36,7 +36,8 @@ func (a *API) shift(ctx context.Context, c *call, m *move, to bindingDoc, action
 	if err := a.plan(ctx, m.rules, m.owner, to); err != nil {
 		return answer{}, err
 	}
-	ans := ok(append(bindingView(m.owner, to), object{{"problem", nil}, {"endedTrial", m.ended(to)}, {"replaced", m.replaced(to)}}...))
+	ans := ok(append(bindingView(m.owner, to), object{{"problem", nil}, {"endedTrial", m.ended(to)}, {"replaced", m.replaced(to)},
+		{"wasQuarantined", m.pardoned(to)}}...))
 	ch := change{actor: m.actor, action: action, target: bindingTarget(m.owner), before: auditBinding(m.owner, m.was),
 		after: auditBinding(m.owner, to), docs: append(m.docs, bindingDocument(m.owner, to))}
 	if err := a.put(ctx, c, ch, ans); err != nil {

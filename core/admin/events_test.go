@@ -92,7 +92,11 @@ func TestAutomaticRollback(t *testing.T) {
 				t.Errorf("after a restart %+v decides", p.Active)
 			}
 			// A candidate that fails is withdrawn, and nothing else changes.
-			f.ok("POST", "/admin/policies/bad/canary", j{"owner": owner, "percent": 100})
+			again := f.ok("POST", "/admin/policies/bad/canary", j{"owner": owner, "percent": 100})
+			if why := again.at("wasQuarantined.reason"); !strings.Contains(fmt.Sprint(why), "faults in") || again.at("wasQuarantined.since") == nil {
+				t.Errorf("it is bound again without a word: %s", again.raw)
+			}
+			f.ok("POST", "/admin/policies/bad/canary", j{"owner": owner, "percent": 99}).has(t, "wasQuarantined", nil)
 			f.ok("GET", rows, nil).has(t, "data.0.stage", "canary", "data.0.quarantined", nil) // it is bound anew
 			f.upset(org, f.newest("policy.withdraw"))
 			if why := f.ok("GET", "/admin/policies/bad/report?owner="+owner, nil); why.at("quarantined.since") == nil {

@@ -103,7 +103,7 @@ func (a *API) choose(b *body, name string) (ch choice, err error) {
 }
 
 // resolve finds what is to be bound. Where nothing is given it is as the policy's candidate has it, else as its active
-// binding. A policy that comes with the binary is stored on the way. REQUIRES: the turn.
+// binding, else as it was bound last. A policy that comes with the binary is stored on the way. REQUIRES: the turn.
 func (a *API) resolve(ctx context.Context, ch choice) (*move, error) {
 	r := a.rules.Load()
 	p, _ := r.policy(ch.name)
@@ -131,20 +131,41 @@ func (d bindingDoc) choose(p policyDoc, ch choice) (binding, error) {
 	if b, found := d.named(p.Name, ch.version); found {
 		return b, nil
 	}
-	base := binding{Module: p.Name, OnError: policy.OnErrorDefault}
 	text := ch.version + ch.hash
+	if d.tries(p.Name) && text == "" && !ch.fresh {
+		return *d.Candidate, nil
+	}
+	v, err := p.find(text)
+	base := d.latest(p.Name, v.Hash)
 	switch {
 	case d.tries(p.Name):
 		base = *d.Candidate
-		if text == "" && !ch.fresh {
-			return base, nil
-		}
 	case d.serves(p.Name):
 		base = *d.Current
 	}
-	v, err := p.find(text)
 	base.Hash = v.Hash
 	return base, err
+}
+
+// latest is how a policy was bound last, if it was: as the list of policies shows this version of it, else any other.
+func (d bindingDoc) latest(name, hash string) binding {
+	all := d.all(name)
+	if i := slices.IndexFunc(all, func(b binding) bool { return b.Hash == hash }); i >= 0 {
+		return all[i]
+	}
+	return append(all, binding{Module: name, OnError: policy.OnErrorDefault})[0]
+}
+
+// pardoned is the quarantine of what a change binds anew; nil: there was none. Nobody forbids it, and nobody is to miss it.
+func (m *move) pardoned(to bindingDoc) any {
+	for _, b := range m.was.all("") {
+		for _, now := range []*binding{to.Current, to.Candidate} {
+			if b.Quarantined != nil && same(&b, now) && now.Quarantined == nil {
+				return b.Quarantined.view()
+			}
+		}
+	}
+	return nil
 }
 
 // named finds a binding by the whole of its version.

@@ -224,6 +224,42 @@ func TestWhatAnAbsentVersionMeans(t *testing.T) {
 	f.ok("POST", "/admin/policies/default/rollback", nil).has(t, "module", "r", "hash", hashes[2])
 }
 
+// What was withdrawn comes back as it was: the version that the list shows.
+func TestAWithdrawnVersionKeepsItsParams(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.ok("POST", "/admin/policies?name=r", variant(module(t, "rules"), 1))
+	tried := f.ok("POST", "/admin/policies/r/shadow", j{"params": table("x", j{"qps_permille": 500}), "onError": "deny"}).at("candidate.version")
+	f.ok("POST", "/admin/policies/r/rollback", nil)
+	f.ok("GET", "/admin/policies", nil).has(t, "data.0.version", tried)
+	f.ok("POST", "/admin/policies/r/canary", j{"percent": 10}).has(t, "candidate.version", tried, "candidate.onError", "deny")
+	f.ok("POST", "/admin/policies/r/rollback", nil)
+	f.ok("POST", "/admin/policies/r/shadow", nil).has(t, "candidate.version", tried)
+	f.ok("POST", "/admin/policies/r/rollback", nil)
+	f.ok("POST", "/admin/policies/r/activate", nil).has(t, "version", tried)
+	f.ok("DELETE", "/admin/bindings?owner=operator", nil)
+	f.ok("POST", "/admin/policies/r/activate", j{"version": fmt.Sprint(tried)[:8]}).has(t, "version", tried)
+	f.ok("DELETE", "/admin/bindings?owner=operator", nil)
+	newer := f.ok("POST", "/admin/policies?name=r", variant(module(t, "rules"), 2)).at("hash")
+	f.ok("POST", "/admin/policies/r/shadow", nil).has(t, "candidate.hash", newer, "candidate.params.rules.0.name", "x")
+	f.ok("POST", "/admin/policies/r/shadow", j{"params": nil}).has(t, "candidate.hash", newer, "candidate.params", nil)
+}
+
+// Each policy's last report is there until the policy's next trial.
+func TestReportsOfSeveralPolicies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.ok("POST", "/admin/policies/default/activate", nil)
+	f.ok("POST", "/admin/policies/rules/shadow", j{"params": table("x", j{"qps_permille": 500})})
+	f.compare(0, 2, "/admin/policies/rules/report")
+	f.ok("POST", "/admin/policies/priority/shadow", nil).has(t, "endedTrial.module", "rules")
+	f.ok("GET", "/admin/policies/rules/report", nil).has(t, "running", false, "compared", 2, "stage", "shadow", "percent", 0)
+	f.compare(0, 3, "/admin/policies/priority/report")
+	f.ok("POST", "/admin/policies/rules/canary", j{"percent": 5}).has(t, "endedTrial.module", "priority")
+	f.ok("GET", "/admin/policies/rules/report", nil).has(t, "running", true, "compared", 0, "stage", "canary", "percent", 5)
+	f.ok("GET", "/admin/policies/priority/report", nil).has(t, "running", false, "compared", 3, "percent", 0)
+}
+
 func TestParamsThatTheSchemaRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

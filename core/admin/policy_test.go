@@ -105,7 +105,7 @@ func TestPolicyLife(t *testing.T) {
 	f.refused(409, "POST", "/admin/policies/mine/rollback", nil, "no earlier version")
 	f.ok("POST", "/admin/policies/priority/activate", nil).has(t, "module", "priority") // shipped: no upload needed
 	f.refused(409, "POST", "/admin/policies/mine/rollback", nil, "not active")
-	f.ok("PUT", "/admin/bindings", j{"module": "mine", "hash": second}).has(t, "module", "mine", "hash", second, "onError", "default")
+	f.ok("PUT", "/admin/bindings", j{"module": "mine", "hash": second}).has(t, "module", "mine", "hash", second, "onError", "deny") // as it was
 	f.ok("POST", "/admin/policies/mine/rollback", nil).has(t, "hash", first)
 	f.ok("PUT", "/admin/bindings", j{"module": nil}).has(t, "module", nil)
 	if _, active := f.host.Active(); active {
