@@ -89,3 +89,48 @@ func TestTheFirstByteIsNotLaterThanTheEnd(t *testing.T) {
 		t.Fatalf("first byte after %d ms, all after %d ms", e.FirstMS, e.LatencyMS)
 	}
 }
+
+// seeing is a journal that looks at a user's money as each entry comes.
+type seeing struct {
+	*tape
+	look func(llm.EntryKind)
+}
+
+func (j *seeing) Append(e *llm.Entry) (uint64, error) {
+	j.look(e.Kind)
+	return j.tape.Append(e)
+}
+
+// Money is held before its reserve is queued, and free again only after its ending is: so every prefix of the log has room
+// for what it admits.
+func TestMoneyIsFreedBehindTheJournal(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		var m *Memory
+		held := map[llm.EntryKind]llm.Micro{}
+		j := &seeing{new(tape), nil}
+		j.look = func(k llm.EntryKind) { _, held[k] = m.Balance(2) }
+		m = New(Options{}, llm.NewFakeClock(start), j)
+		m.LoadBalance(2, 1_000, 0)
+		c := claim(10)
+		c.Money = Money{Price: llm.Price{Request: 100}, Billed: true, Balance: true}
+		soon(t, "a request whose journal looks at the balance", func() {
+			res, d, err := m.Reserve(ctx, c)
+			if d != nil || err != nil {
+				t.Errorf("%+v %v", d, err)
+			}
+			if commit {
+				res.Sent("c")
+				res.Commit(llm.Usage{}, true)
+			}
+			res.Release()
+		})
+		end := map[bool]llm.EntryKind{true: llm.EntrySettle, false: llm.EntryVoid}[commit]
+		if held[llm.EntryReserve] != 100 || held[end] != 100 {
+			t.Errorf("as the entries came %v was held, want 100", held)
+		}
+		if _, after := m.Balance(2); after != 0 {
+			t.Errorf("%d held after the end", after)
+		}
+		m.Close()
+	}
+}
