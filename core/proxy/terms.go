@@ -59,12 +59,8 @@ func (t *terms) price(permille uint32) llm.Price {
 // strangers refuses what the provider keeps: it asks for no more than an id, whosever it is, since to the provider all
 // callers are one account.
 func (c *call) strangers(m *upstream.Model) error {
-	e := llm.Invalid(c.head.Refers, "%s refers to what the provider keeps, and whose it is cannot be told; send the content itself", c.head.Refers)
-	if c.head.Refers == "input" {
-		e.Message += ` (reasoning with its encrypted_content: ask for include ["reasoning.encrypted_content"])`
-	}
-	e.Message += ", or have the operator set stored: allow for model " + m.Name
-	return e
+	return llm.Invalid(c.head.Refers, "%s refers to what the provider keeps, and whose it is cannot be told; send the content itself, "+
+		"or have the operator set stored: allow for model %s", c.head.Refers, m.Name)
 }
 
 // premiums multiplies the price by the factors of a speed and of a place other than the usual.
