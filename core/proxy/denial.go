@@ -46,9 +46,12 @@ var quotaRefusals = [...]refusal{
 }
 
 func rateRefusal(d *limit.Denial, members []byte) refusal {
-	kind := axisNames[d.Axis]
+	kind, never := axisNames[d.Axis], ""
+	if d.TooLarge {
+		never = ": the request alone is larger than the limit"
+	}
 	r := refusal{status: 429, typ: "rate_limit_exceeded", code: "rate_limit_exceeded",
-		message: kind + " limit exceeded on dimension=" + d.ID.Kind.String(), retryAfterMS: max(d.RetryAfterMS, 1), hint: true}
+		message: kind + " limit exceeded on dimension=" + d.ID.Kind.String() + never, retryAfterMS: max(d.RetryAfterMS, 1), hint: true}
 	if d.TooLarge {
 		r.code, r.hint, r.final = "request_exceeds_limit", false, true
 		r.retryAfterMS = windowMS(d.Axis)

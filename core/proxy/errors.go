@@ -38,7 +38,7 @@ var table = [...]row{
 	llm.KindUpstream:     {502, 0, "upstream_unavailable", "upstream_unavailable"},
 	llm.KindTimeout:      {504, 0, "upstream_timeout", "upstream_timeout"},
 	llm.KindRateLimited:  {429, 0, "rate_limit_exceeded", "upstream_rate_limited"},
-	llm.KindConflict:     {409, 0, "conflict", "conflict"},
+	llm.KindConflict:     {409, 0, "conflict_error", "conflict"},
 }
 
 // named are the codes that are also their own type, as the contract's table has them.

@@ -82,11 +82,11 @@ func (c *call) namePolicy(d *policy.Decision) {
 // rates is the state of the tightest limit of each sort, for the rate headers.
 type rates struct{ requests, tokens limit.Rate }
 
-// of is what a denial says about the limit that refused; a denial on money says nothing about rates.
+// of is what a denial says about the limit that refused; a denial on money or concurrency says nothing about rates.
 func (r *rates) of(d *limit.Denial) {
 	rate := limit.Rate{OK: true, Limit: d.Limit, Remaining: max(d.Limit-d.Current, 0), ResetMS: d.RetryAfterMS}
 	switch d.Axis {
-	case limit.AxisQPS, limit.AxisConcurrency:
+	case limit.AxisQPS:
 		r.requests = rate
 	case limit.AxisTPM:
 		r.tokens = rate

@@ -87,7 +87,11 @@ func TestL05ConcurrencyRefusalsUseNoSlot(t *testing.T) {
 	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=300ms") }()
 	eventually(t, func() bool { return r.limits.Open() == 1 }, "the first call never started")
 	for range 9 {
-		f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429).code(t, "rate_limit_exceeded")
+		p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429)
+		if p.header.Get("x-ratelimit-limit-requests") != "10" || p.header.Get("x-ratelimit-remaining-requests") != "9" {
+			t.Errorf("its concurrency is no rate: %v", p.header)
+		}
+		f := p.code(t, "rate_limit_exceeded")
 		if f["kind"] != "concurrency" || f["dimension"] != "key" || f["limit_key"] != "key:1" || f["retry_after_exact"] != false || f["retry_after_ms"] != 1000.0 {
 			t.Errorf("%v", f)
 		}
@@ -111,7 +115,7 @@ func TestL03L04CapsCountOnEveryRoute(t *testing.T) {
 	} {
 		p := r.post(x.path, x.body).want(t, 429)
 		f := p.code(t, "request_exceeds_limit")
-		if f["kind"] != "tpm" || f["limit"] != 100.0 || f["current"] != 0.0 || f["retry_after_ms"] != 60_000.0 || f["message"] != "tpm limit exceeded on dimension=key" {
+		if f["kind"] != "tpm" || f["limit"] != 100.0 || f["current"] != 0.0 || f["retry_after_ms"] != 60_000.0 || f["message"] != "tpm limit exceeded on dimension=key: the request alone is larger than the limit" {
 			t.Errorf("%s: %v", x.path, f)
 		}
 		if p.header.Get("x-should-retry") != "false" || p.header.Get("Retry-After") != "60" {
