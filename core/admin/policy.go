@@ -125,7 +125,7 @@ func (p policyDoc) zoned(b *binding) error {
 	if err == nil {
 		b.Params, err = policy.WithZones(v.Schema, b.Params)
 	}
-	return err
+	return aboutParams(err)
 }
 
 // short is a version for people.

@@ -273,7 +273,7 @@ func (a *API) lost(routes []route) http.Handler {
 		}
 		if methods != nil {
 			w.Header().Set("Allow", strings.Join(methods, ", "))
-			a.fail(w, r, &llm.Error{Kind: llm.KindNotFound, Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+			a.fail(w, r, &llm.Error{Kind: llm.KindInvalid, Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
 				Message: fmt.Sprintf("%.64s is not a method of %.128s; it takes %s", r.Method, r.URL.Path, strings.Join(methods, ", "))})
 			return
 		}

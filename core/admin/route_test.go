@@ -55,7 +55,7 @@ func TestLostRoutes(t *testing.T) {
 	if a.header.Get("Allow") != "GET, PATCH, DELETE" {
 		t.Errorf("Allow: %q", a.header.Get("Allow"))
 	}
-	f.refused(405, "DELETE", "/admin/limits/global", nil, "GET, PUT")
+	f.refused(405, "DELETE", "/admin/limits/global", nil, "GET, PUT").has(t, "error.type", "invalid_request_error", "error.code", "method_not_allowed")
 }
 
 func TestStrictBodies(t *testing.T) {

@@ -342,7 +342,7 @@ func (a *API) proveRules(ctx context.Context, org uint64, params json.RawMessage
 	}
 	b := t.now
 	if b.Params, err = policy.WithZones(t.schema, params); err != nil {
-		return nil, err
+		return nil, aboutParams(err)
 	}
 	run, err := a.Policy.Open(ctx, *b.host())
 	if err != nil {

@@ -402,10 +402,10 @@ func TestTenantRulesInANamedZone(t *testing.T) {
 	f.ok("PUT", "/admin/tenants/1/rules", rules)
 	f.ok("GET", bound, nil).has(t, "data.0.params.zone_table.offsets.0", 330)
 	rules["zone"] = "Asia/Kolkatta"
-	f.refused(400, "PUT", "/admin/tenants/1/rules", rules, "zone", "Asia/Kolkata")
-	f.refused(400, "POST", "/admin/tenants/1/rules/trial", j{"params": rules}, "zone", "Asia/Kolkata")
-	f.refused(400, "POST", "/admin/tenants/1/rules/dry-run", j{"params": rules}, "zone", "Asia/Kolkata")
-	f.refused(400, "POST", "/admin/policies/rules/activate", j{"params": rules}, "zone", "Asia/Kolkata")
+	f.refused(400, "PUT", "/admin/tenants/1/rules", rules, "zone", "Asia/Kolkata").has(t, "error.code", "policy_params_refused")
+	f.refused(400, "POST", "/admin/tenants/1/rules/trial", j{"params": rules}, "zone", "Asia/Kolkata").has(t, "error.code", "policy_params_refused")
+	f.refused(400, "POST", "/admin/tenants/1/rules/dry-run", j{"params": rules}, "zone", "Asia/Kolkata").has(t, "error.code", "policy_params_refused")
+	f.refused(400, "POST", "/admin/policies/rules/activate", j{"params": rules}, "zone", "Asia/Kolkata").has(t, "error.code", "policy_params_refused")
 	rules["zone"] = "Europe/Berlin"
 	f.ok("POST", "/admin/policies/rules/activate", j{"params": rules}).has(t, "params.zone_table.name", "Europe/Berlin", "params.zone_table.offsets.0", 60)
 	rules["zone"] = "key"

@@ -84,7 +84,7 @@ func withZones(schema, params []byte, keep bool) ([]byte, error) {
 			tables++
 		}
 		if err == nil && tables > maxZones {
-			err = llm.Invalid("params", "params: more than %d time zones", maxZones)
+			err = refuse("params: more than %d time zones", maxZones)
 		}
 		if err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func tableFor(member string, value, there json.RawMessage, keep bool) (json.RawM
 	}
 	loc, ok := llm.Zone(zone)
 	if !ok {
-		return nil, llm.Invalid("params", "params: %s: no time zone %.64q%s; want \"key\", \"UTC\", an offset such as \"+08:00\", or a name such as \"Europe/Berlin\"",
+		return nil, refuse("params: %s: no time zone %.64q%s; want \"key\", \"UTC\", an offset such as \"+08:00\", or a name such as \"Europe/Berlin\"",
 			member, zone, nearest(zone, llm.ZoneNames()))
 	}
 	return json.Marshal(zoneTable{zone, offsetsOf(loc)})
