@@ -140,32 +140,36 @@ func (r *refusal) retry(e *llm.Error, jitter uint64) {
 
 // appendBody writes the error object in a dialect.
 func (r *refusal) appendBody(dst []byte, d llm.Dialect, requestID []byte) []byte {
-	typ := r.typ
 	if d == llm.Anthropic {
-		typ = anthropicType(r.status)
-		dst = append(dst, `{"type":"error","error":{"type":"`...)
-	} else {
-		dst = append(dst, `{"error":{"type":"`...)
+		dst = r.appendError(append(dst, `{"type":"error",`...), anthropicType(r.status))
+		return append(append(append(dst, `,"request_id":"`...), requestID...), `"}`...)
 	}
-	dst = append(append(dst, typ...), `","message":`...)
+	return append(r.appendError(append(dst, '{'), r.typ), '}')
+}
+
+// appendError writes the member error.
+func (r *refusal) appendError(dst []byte, typ string) []byte {
+	dst = append(append(append(dst, `"error":{"type":"`...), typ...), `","message":`...)
 	dst = appendString(dst, r.message)
 	dst = append(dst, `,"code":`...)
 	dst = appendString(dst, r.code)
-	dst = append(append(dst, r.members...), '}')
-	if d == llm.Anthropic {
-		dst = append(append(append(dst, `,"request_id":"`...), requestID...), '"')
-	}
-	return append(dst, '}')
+	return append(append(dst, r.members...), '}')
 }
 
-// appendEvent writes the error object as the last event of a stream.
-func (r *refusal) appendEvent(dst []byte, d llm.Dialect, requestID []byte) []byte {
-	if d == llm.Anthropic {
-		dst = append(dst, "event: error\n"...)
+// appendEvent writes the error object as the last event of a stream that has had so many before. Responses have an error
+// event of their own, whose members stand beside the object.
+func (r *refusal) appendEvent(dst []byte, ep llm.Endpoint, before int64, requestID []byte) []byte {
+	if ep == llm.Chat || ep == llm.Completions {
+		return append(r.appendBody(append(dst, "data: "...), llm.OpenAI, nil), "\n\n"...)
 	}
-	dst = append(dst, "data: "...)
-	dst = r.appendBody(dst, d, requestID)
-	return append(dst, "\n\n"...)
+	dst = append(dst, "event: error\ndata: "...)
+	if ep.Dialect() == llm.Anthropic {
+		return append(r.appendBody(dst, llm.Anthropic, requestID), "\n\n"...)
+	}
+	dst = appendInt(append(dst, `{"type":"error","sequence_number":`...), before)
+	dst = appendString(append(dst, `,"code":`...), r.code)
+	dst = appendString(append(dst, `,"message":`...), r.message)
+	return append(r.appendError(append(dst, `,"param":null,`...), r.typ), "}\n\n"...)
 }
 
 // setHeaders writes the retry headers. Retry-After counts whole seconds, at least 1.

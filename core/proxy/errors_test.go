@@ -113,11 +113,14 @@ func TestEveryKindHasARow(t *testing.T) {
 
 func TestStreamEvent(t *testing.T) {
 	r := errorRefusal(llm.Errorf(llm.KindUpstream, "broke"), llm.OpenAI, 0, nil)
-	if got := string(r.appendEvent(nil, llm.OpenAI, nil)); got != "data: {\"error\":{\"type\":\"upstream_unavailable\",\"message\":\"broke\",\"code\":\"upstream_unavailable\"}}\n\n" {
+	if got := string(r.appendEvent(nil, llm.Chat, 7, nil)); got != "data: {\"error\":{\"type\":\"upstream_unavailable\",\"message\":\"broke\",\"code\":\"upstream_unavailable\"}}\n\n" {
 		t.Errorf("openai: %q", got)
 	}
-	if got := string(r.appendEvent(nil, llm.Anthropic, []byte("id"))); got != "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"broke\",\"code\":\"upstream_unavailable\"},\"request_id\":\"id\"}\n\n" {
+	if got := string(r.appendEvent(nil, llm.Messages, 7, []byte("id"))); got != "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"broke\",\"code\":\"upstream_unavailable\"},\"request_id\":\"id\"}\n\n" {
 		t.Errorf("anthropic: %q", got)
+	}
+	if got := string(r.appendEvent(nil, llm.Responses, 7, nil)); got != "event: error\ndata: {\"type\":\"error\",\"sequence_number\":7,\"code\":\"upstream_unavailable\",\"message\":\"broke\",\"param\":null,\"error\":{\"type\":\"upstream_unavailable\",\"message\":\"broke\",\"code\":\"upstream_unavailable\"}}\n\n" {
+		t.Errorf("responses: %q", got)
 	}
 }
 

@@ -35,6 +35,7 @@ type relay struct {
 	total    llm.Tokens // output as we count it
 	unread   llm.Tokens // of it, for what is not understood
 	deltas   llm.Tokens // texts that came: at least so many tokens
+	events   int64      // that came before the last one
 	granted  llm.Tokens // output that is held
 	rule     limit.Overrun
 	askAt    llm.Tokens // total from which more room is asked for again, under Clip
@@ -162,6 +163,7 @@ func (r *relay) event(e *upstream.Event) {
 	if r.seen || r.denied != nil || !r.covers(e) {
 		return
 	}
+	r.events++
 	r.failed = r.failed || e.Error
 	if u, ok, _ := r.parser.Usage(); ok && e.HasUsage && r.server.believes(r.call, u) {
 		r.usage, r.news = u, true
@@ -284,7 +286,7 @@ func (r *relay) stop(e *llm.Error) []byte {
 func (r *relay) stopWith(refused *refusal) []byte {
 	r.ended = true
 	r.call.member = refused.members
-	r.out = refused.appendEvent(r.out, r.call.dialect, r.call.hex[:])
+	r.out = refused.appendEvent(r.out, r.call.endpoint(), r.events, r.call.hex[:])
 	return r.out
 }
 

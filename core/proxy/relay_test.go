@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -156,6 +157,9 @@ func TestS04UpstreamBreaks(t *testing.T) {
 			ev := p.events()
 			if p.err != nil || len(ev) < 8 || !strings.Contains(ev[len(ev)-1], `"error"`) || !strings.Contains(ev[len(ev)-1], "upstream_unavailable") || strings.Contains(string(p.body), `"`+terminal(x.path)+`"`) || strings.Contains(string(p.body), "[DONE]") {
 				t.Errorf("%s with %s: %v\n%s", x.path, mode, p.err, p.body)
+			}
+			if x.path == "/v1/responses" && !strings.Contains(string(p.body), fmt.Sprintf("event: error\ndata: {\"type\":\"error\",\"sequence_number\":%d,", len(ev)-1)) {
+				t.Errorf("%s", p.body)
 			}
 			if x.path == "/v1/messages" && !strings.Contains(string(p.body), "event: error\ndata: {\"type\":\"error\"") {
 				t.Errorf("%s", p.body)
