@@ -168,6 +168,9 @@ func (t *testRun) run(ctx context.Context) error {
 			groups[string(config)] = append(groups[string(config)], one)
 		}
 	}
+	if !slices.ContainsFunc(t.sources, func(src *caseSource) bool { return len(src.file.Cases) > 0 }) {
+		return fmt.Errorf("%s has no cases: those of %s are an empty list", t.s.name, t.sources[0].path)
+	}
 	if len(configs) == 0 {
 		return fmt.Errorf("no case of %s matches %q", t.s.name, t.pattern)
 	}

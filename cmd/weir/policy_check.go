@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/admin"
 	"github.com/weir-gateway/weir/core/policy"
 )
 
@@ -22,6 +23,9 @@ func (a *app) policyCheck(asJSON *bool) *cobra.Command {
 				return err
 			}
 			checked, err := policy.Check(c.Context(), policy.Options{Clock: a.clock}, s.wasm, s.profile)
+			if err == nil {
+				err = admin.CheckPolicyName(s.name)
+			}
 			if err != nil {
 				err = s.explain(err)
 			} else {

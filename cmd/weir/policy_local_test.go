@@ -130,6 +130,18 @@ func TestPolicyNew(t *testing.T) {
 	refused(t, exitUsage, []string{"policy", "nwe"}, `did you mean "new"?`)
 }
 
+// TestPolicyBuildChecksTheFolder: what an upload would not take of it is told before it is compiled.
+func TestPolicyBuildChecksTheFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mine")
+	must(t, nil, "policy", "new", "mine", "--lang", "c", "--dir", dir)
+	about := read(t, filepath.Join(dir, "about.json"))
+	at(t, dir, "about.json", strings.Replace(about, `"mine"`, `"Weird Name"`, 1))
+	refused(t, exitFail, []string{"policy", "build", dir}, "about.json: expected 1 to 64 letters", "Weird Name")
+	at(t, dir, "about.json", about)
+	at(t, dir, "schema.json", `{"type":"object","properties":{"cap":{"type":"objekt"}}}`)
+	refused(t, exitFail, []string{"policy", "build", dir}, filepath.Join(dir, "schema.json")+": no JSON Schema: properties.cap.type: expected", `did you mean "object"?`)
+}
+
 // compiler gives a folder the AssemblyScript compiler that is installed beside the SDK; false: it is not installed here.
 func compiler(t *testing.T, dir string) bool {
 	t.Helper()
@@ -512,6 +524,8 @@ func TestPolicyGolden(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "cases")); err != nil {
 		t.Fatal(err)
 	}
+	at(t, dir, "cases.json", `{"cases": []}`)
+	refused(t, exitFail, []string{"policy", "test", dir}, "has no cases: those of "+filepath.Join(dir, "cases.json")+" are an empty list")
 	if err := os.Remove(filepath.Join(dir, "cases.json")); err != nil {
 		t.Fatal(err)
 	}

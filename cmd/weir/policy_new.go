@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/weir-gateway/weir/core/admin"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/sdk"
 )
 
@@ -103,6 +105,9 @@ func (a *app) policyBuild(asJSON *bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkFolder(dir); err != nil {
+				return err
+			}
 			wasm, err := sdk.Build(c.Context(), dir)
 			if err != nil {
 				return a.compilerError(dir, err)
@@ -120,6 +125,25 @@ func (a *app) policyBuild(asJSON *bool) *cobra.Command {
 		}}
 	c.Flags().StringVarP(&out, "out", "o", "", "`file` to write (default: NAME.wasm in the folder)")
 	return c
+}
+
+// checkFolder finds what an upload would refuse of a folder, whatever it compiles to.
+func checkFolder(dir string) error {
+	if err := admin.CheckPolicyName(folderName(dir)); err != nil {
+		return fmt.Errorf("%s: the name of the folder, or that in about.json: %w", dir, err)
+	}
+	path := filepath.Join(dir, "schema.json")
+	schema, err := readBounded(path, maxTextBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = policy.CheckSchema(schema)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 func first(args []string, otherwise string) string {

@@ -379,7 +379,7 @@ func (a *API) putBinding(c *call) (answer, error) {
 		}
 		return a.clearBinding(c, owner)
 	}
-	b.text("module", &name, checkPolicyName)
+	b.text("module", &name, CheckPolicyName)
 	ch, err := a.choose(b, name)
 	if err != nil {
 		return answer{}, err

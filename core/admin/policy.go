@@ -147,8 +147,8 @@ func (p policyDoc) add(v version, r *rules) (next policyDoc, dropped []string) {
 
 func moduleID(name, hash string) string { return name + "/" + hash }
 
-// checkPolicyName keeps names that can stand in a path and in a file's name.
-func checkPolicyName(s string) error {
+// CheckPolicyName is the one rule for names of policies: they can stand in a path and in a file's name.
+func CheckPolicyName(s string) error {
 	ok := len(s) >= 1 && len(s) <= maxPolicyName && s[0] != '.' && s[0] != '-'
 	for _, c := range []byte(s) {
 		ok = ok && (c-'a' < 26 || c-'A' < 26 || c-'0' < 10 || c == '-' || c == '_' || c == '.')
@@ -264,7 +264,7 @@ func (a *API) listVersions(c *call) (answer, error) {
 func (a *API) uploadPolicy(c *call) (answer, error) {
 	q := parseQuery(c.URL, "name", "profile")
 	name, profile := q.text("name"), q.text("profile")
-	if err := checkPolicyName(name); err != nil {
+	if err := CheckPolicyName(name); err != nil {
 		q.fail("name", "%s", err.Error())
 	}
 	if profile == "" {
@@ -318,7 +318,7 @@ const CodeName = "policy_name_refused"
 // CheckModuleName refuses a name that no policy can have, and keeps those of the modules that come with the gateway for their
 // bytes, or activating one could run another. shipped gives such a module by its name; nil: there are none.
 func CheckModuleName(name string, wasm []byte, shipped func(name string) ([]byte, bool)) error {
-	if err := checkPolicyName(name); err != nil {
+	if err := CheckPolicyName(name); err != nil {
 		e := llm.Invalid("name", "name: %s", err.Error())
 		e.Code = CodeName
 		return e

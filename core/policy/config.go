@@ -57,23 +57,42 @@ func (sealed) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s: a module's schema must not refer to other documents", url)
 }
 
+// CheckSchema says what is wrong with a schema, in one line: the place, and what is allowed there; empty: nothing. For one's own:
+// a hostile one is only for the child.
+func CheckSchema(schema []byte) error {
+	if len(schema) == 0 {
+		return nil
+	}
+	_, _, err := compiled(schema)
+	return err
+}
+
+func compiled(schema []byte) (doc any, s *jsonschema.Schema, err error) {
+	if doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(schema)); err != nil {
+		return nil, nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(sealed{})
+	const name = "weir:schema"
+	if err := c.AddResource(name, doc); err != nil {
+		return nil, nil, err
+	}
+	s, err = c.Compile(name)
+	if wrong := new(jsonschema.SchemaValidationError); errors.As(err, &wrong) {
+		if e, ok := wrong.Err.(*jsonschema.ValidationError); ok {
+			err = fmt.Errorf("no JSON Schema: %s", misfits(nil, doc, e))
+		}
+	}
+	return doc, s, err
+}
+
 // checkParams holds params to a module's schema (none: anything goes). Only the child calls it: a hostile schema
 // can make validation take for ever.
 func checkParams(schema, params []byte) error {
 	if len(schema) == 0 {
 		return nil
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		return fmt.Errorf("section %s: %w", abi.SectionSchema, err)
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(sealed{})
-	const name = "weir:schema"
-	if err := c.AddResource(name, doc); err != nil {
-		return fmt.Errorf("section %s: %w", abi.SectionSchema, err)
-	}
-	compiled, err := c.Compile(name)
+	doc, s, err := compiled(schema)
 	if err != nil {
 		return fmt.Errorf("section %s: %w", abi.SectionSchema, err)
 	}
@@ -84,7 +103,7 @@ func checkParams(schema, params []byte) error {
 	if err != nil {
 		return fmt.Errorf("params: %w", err)
 	}
-	err = compiled.Validate(value)
+	err = s.Validate(value)
 	if wrong := new(jsonschema.ValidationError); errors.As(err, &wrong) {
 		return fmt.Errorf("params: %s", misfits(doc, value, wrong))
 	}

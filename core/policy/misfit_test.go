@@ -59,3 +59,19 @@ func TestMisfitsAreShort(t *testing.T) {
 		}
 	}
 }
+
+// What is no schema is said like what does not fit one: the place, and what is allowed there.
+func TestASchemaThatIsNone(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"type":"objekt"}`: `type: expected "array", "boolean", "integer", "null", "number", "object" or "string"; got "objekt"; did you mean "object"?`,
+		`{"type":"object","properties":{"cap":{"type":"int"}}}`: `properties.cap.type: expected`,
+		`{"properties":{"cap":{"minimum":"1"}}}`:                `properties.cap.minimum: expected a number; got "1"`,
+		`{"required":"cap"}`:                                    `required: expected a list; got "cap"`,
+		`{"properties":[]}`:                                     `properties: expected an object; got []`,
+	} {
+		err := checkParams([]byte(schema), nil)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.ContainsAny(err.Error(), "\n#") {
+			t.Errorf("%s: %v, want %q", schema, err, want)
+		}
+	}
+}
