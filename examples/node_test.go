@@ -33,15 +33,21 @@ func runNode(t *testing.T, dir string, checks int) {
 		return
 	}
 	d := startDemo(t)
+	node(t, dir, "check.mjs", checks, &d.output, "WEIR_BASE_URL=http://"+d.listen, "WEIR_KEY="+demoKey, "WEIR_ADMIN_URL=http://"+d.admin, "WEIR_ADMIN_TOKEN="+adminToken)
+}
+
+// node runs a script and counts its checks; output is what the gateway has said.
+func node(t *testing.T, dir, script string, checks int, output *lockedBuffer, env ...string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "check.mjs")
+	cmd := exec.CommandContext(ctx, "node", script)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "WEIR_BASE_URL=http://"+d.listen, "WEIR_KEY="+demoKey, "WEIR_ADMIN_URL=http://"+d.admin, "WEIR_ADMIN_TOKEN="+adminToken)
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
-		t.Fatalf("%s: %v\nthe demo said:\n%s", dir, err, d.output.String())
+		t.Fatalf("%s: %v\nthe gateway said:\n%s", dir, err, output.String())
 	}
 	if n := strings.Count("\n"+string(out), "\nok "); n != checks {
 		t.Errorf("%d checks passed, want %d", n, checks)
@@ -93,15 +99,30 @@ func (b *lockedBuffer) String() string {
 // startDemo builds the binary, starts the demo on free ports, and ends it with the test, by its own way of ending.
 func startDemo(t *testing.T) *demo {
 	t.Helper()
-	weir := filepath.Join(t.TempDir(), "weir")
+	d, upstream := new(demo), ""
+	freeAddresses(t, &d.listen, &d.admin, &upstream)
+	ended := start(t, &d.output, nil, build(t), "demo", "--listen", d.listen, "--admin", d.admin, "--upstream", upstream,
+		"--data", t.TempDir(), "--key", demoKey, "--admin-token", adminToken)
+	if err := ready("http://"+d.listen+"/v1/key", &d.output, ended); err != nil { // the demo's key is made after all else
+		t.Fatal(err)
+	}
+	return d
+}
+
+func build(t *testing.T) (weir string) {
+	t.Helper()
+	weir = filepath.Join(t.TempDir(), "weir")
 	if said, err := exec.Command("go", "build", "-o", weir, "../cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("building weir: %v\n%s", err, said)
 	}
-	d, upstream := new(demo), ""
-	freeAddresses(t, &d.listen, &d.admin, &upstream)
-	cmd := exec.Command(weir, "demo", "--listen", d.listen, "--admin", d.admin, "--upstream", upstream,
-		"--data", t.TempDir(), "--key", demoKey, "--admin-token", adminToken)
-	cmd.Stdout, cmd.Stderr = &d.output, &d.output
+	return weir
+}
+
+// start runs weir until the test ends, and then ends it by its own way of ending. The channel gets its error when it ends.
+func start(t *testing.T, output *lockedBuffer, env []string, weir string, args ...string) chan error {
+	t.Helper()
+	cmd := exec.Command(weir, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -112,29 +133,26 @@ func startDemo(t *testing.T) *demo {
 		select {
 		case err := <-ended:
 			if err != nil {
-				t.Errorf("the demo ended with %v:\n%s", err, d.output.String())
+				t.Errorf("weir %s ended with %v:\n%s", args[0], err, output.String())
 			}
 		case <-time.After(time.Minute):
 			_ = cmd.Process.Kill()
-			t.Errorf("the demo did not drain:\n%s", d.output.String())
+			t.Errorf("weir %s did not drain:\n%s", args[0], output.String())
 		}
 	})
-	if err := ready(d, ended); err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return ended
 }
 
-// ready waits for the gateway to say so itself, and for the demo's key, which is made after.
-func ready(d *demo, ended chan error) error {
+// ready waits for the gateway to say so itself.
+func ready(url string, output *lockedBuffer, ended chan error) error {
 	for range 1200 {
 		select {
 		case err := <-ended:
 			ended <- err
-			return fmt.Errorf("the demo ended: %v\n%s", err, d.output.String())
+			return fmt.Errorf("weir ended: %v\n%s", err, output.String())
 		case <-time.After(50 * time.Millisecond):
 		}
-		req, err := http.NewRequest("GET", "http://"+d.listen+"/v1/key", nil)
+		req, err := http.NewRequest("GET", url, nil)
 		if err != nil {
 			return err
 		}
@@ -148,7 +166,7 @@ func ready(d *demo, ended chan error) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the demo was not ready in a minute:\n%s", d.output.String())
+	return fmt.Errorf("weir was not ready in a minute:\n%s", output.String())
 }
 
 // freeAddresses are held until all are found, so that no two are the same.
