@@ -44,6 +44,7 @@ func TestUsers(t *testing.T) {
 	f.ok("GET", "/admin/users/1", nil).has(t, "overrun", "debt")
 	f.refused(400, "PATCH", "/admin/users/1", j{"overrun": "clipp"}, `overrun: expected debt, clip or cut, got "clipp"; did you mean "clip"?`)
 	f.refused(400, "PATCH", "/admin/users/1", j{"overrun": ""}, "expected debt, clip or cut")
+	f.refused(400, "PATCH", "/admin/users/1", j{"overrun": "never"}, "expected debt, clip or cut").has(t, "error.message", `overrun: expected debt, clip or cut, got "never"`)
 	f.ok("PATCH", "/admin/users/1", j{"overrun": "cut"}).has(t, "overrun", "cut")
 	if u, _ := f.dir.User(1); u.Overrun != "cut" {
 		t.Errorf("the directory has %+v", u)

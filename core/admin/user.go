@@ -47,7 +47,11 @@ func checkOverrun(s string) error {
 	if _, known := limit.ParseOverrun(s); known && s != "" {
 		return nil
 	}
-	return fmt.Errorf("expected debt, clip or cut, got %.64q%s", s, suggest(s, limit.OverrunNames()))
+	hint := ""
+	if near := llm.Nearest(s, limit.OverrunNames()); near != "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
+	}
+	return fmt.Errorf("expected debt, clip or cut, got %.64q%s", s, hint)
 }
 
 func (a *API) listUsers(c *call) (answer, error) {

@@ -112,6 +112,9 @@ func (r *caseRun) stop() {
 func judge(file *caseFile, run func(int) (got []byte, fuel uint64, err error)) ([]CaseResult, error) {
 	results := make([]CaseResult, len(file.Cases))
 	for i, c := range file.Cases {
+		if len(c.Want) == 0 {
+			return nil, fmt.Errorf("case %q: it has no want", c.Name)
+		}
 		got, fuel, err := run(i)
 		if err != nil {
 			return nil, err

@@ -150,7 +150,7 @@ func TestRunCasesRefusals(t *testing.T) {
 		{ok, `{"cases":[{"name":"x","facts":{},"want":{"qps":5}}]}`, `case "x": want.qps: unknown`},
 		{ok, `{"cases":[{"name":"x","facts":{"atributes":{}},"want":{}}]}`, `case "x": facts.atributes: unknown field (nearest: "attributes")`},
 		{ok, `{"cases":[{"name":"x","facts":{},"want":7}]}`, `case "x": want: not an object`},
-		{ok, `{"cases":[{"name":"x","facts":{}}]}`, `case "x": want: not an object`},
+		{ok, `{"cases":[{"name":"x","facts":{}}]}`, `case "x": it has no want`},
 		{ok, `{"cases":[{"name":"x","want":{}}]}`, `case "x": facts: want a JSON object, got nothing`},
 	} {
 		if err := run(c.a, c.cases); err == nil || !strings.Contains(err.Error(), c.want) {
