@@ -22,9 +22,13 @@ func (a *app) backup() *cobra.Command {
 		Long: "Write everything in the data folder, as it is at one moment, to a file; - is stdout. The file appears under its name when it is\n" +
 			"whole and stable. It holds what the data folder holds, credentials of channels too.\n" + whichLedger}
 	b := a.books(c)
+	force := c.Flags().Bool("force", false, "replace FILE if it exists")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if args[0] == "-" {
 			return b.backupTo(c.Context(), a.out)
+		}
+		if _, err := os.Lstat(args[0]); err == nil && !*force {
+			return fmt.Errorf("%s exists; --force replaces it, once the new backup is whole", args[0])
 		}
 		copied, err := writeWhole(args[0], func(w io.Writer) error { return b.backupTo(c.Context(), w) })
 		if err == nil && b.json {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/auth"
@@ -69,6 +70,9 @@ func (a *app) runDemo(ctx context.Context, f demoFlags) error {
 		f.data = dir
 	}
 	up, err := listenOn("--upstream", f.upstream)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w; beside another demo all three need one: --listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream 127.0.0.1:0", err)
+	}
 	if err != nil {
 		return err
 	}

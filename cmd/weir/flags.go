@@ -35,6 +35,13 @@ func flagError(c *cobra.Command, err error) error {
 	return usageError("%s: %s; see `%s --help`", c.CommandPath(), text, c.CommandPath())
 }
 
+// paramsFlag is --params, and what it was called before.
+func paramsFlag(c *cobra.Command, to *string, usage, old, oldShort string) {
+	c.Flags().StringVar(to, "params", "", usage)
+	c.Flags().StringVarP(to, old, oldShort, "", usage)
+	c.Flags().Lookup(old).Hidden = true
+}
+
 func flagsOf(c *cobra.Command) (names []string) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {

@@ -169,6 +169,8 @@ func TestBackupAndRestore(t *testing.T) {
 	if info, err := os.Stat(online); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
+	refused(t, exitFail, []string{"backup", online, "--data", "x"}, online+" exists; --force replaces it")
+	must(t, p.env, "backup", online, "--force")
 	balance, report := p.object("user", "get", "1"), must(t, p.env, "ledger", "verify")
 	p.spend(key, 2) // after the backup
 	p.kill()

@@ -141,10 +141,13 @@ func exactly(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
-		want := "no argument"
+		want, hint := "no argument", ""
 		if len(names) > 0 {
 			want = strings.Join(names, " ")
 		}
-		return usageError("%s takes %s, got %d argument(s)", c.CommandPath(), want, len(args))
+		if len(names) == 0 && strings.Contains(c.Use, "--org N") {
+			hint = "; did you mean --org " + args[0] + "?"
+		}
+		return usageError("%s takes %s, got %d argument(s)%s", c.CommandPath(), want, len(args), hint)
 	}
 }

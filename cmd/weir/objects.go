@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -95,7 +97,11 @@ var objects = []object{
 func (a *app) objectCommands() []*cobra.Command {
 	var commands []*cobra.Command
 	for _, o := range objects {
-		c := group(o.name, "List, create, change and delete "+o.name+"s of a running gateway")
+		does := "List, create, change and delete "
+		if o.put {
+			does = "List, set and delete "
+		}
+		c := group(o.name, does+o.name+"s of a running gateway")
 		r := a.remoteFlags(c)
 		c.AddCommand(o.list(r), o.get(r), o.delete(r))
 		if o.put {
@@ -312,7 +318,9 @@ func (a *app) limits() *cobra.Command {
 
 func (a *app) audit() *cobra.Command {
 	c := group("audit", "Read who changed what in a running gateway")
-	c.AddCommand(object{path: "/admin/audit", columns: []string{"at", "actor", "action", "target"}}.list(a.remoteFlags(c)))
+	list := object{path: "/admin/audit", columns: []string{"at", "actor", "action", "target"}}.list(a.remoteFlags(c))
+	list.Short = "List the changes, newest first"
+	c.AddCommand(list)
 	return c
 }
 
@@ -326,9 +334,9 @@ var usageFlags = [][2]string{
 
 func (a *app) usage() *cobra.Command {
 	values := map[string]*string{}
-	c := &cobra.Command{Use: "usage", Short: "List usage records of a running gateway", Args: exactly()}
+	c := &cobra.Command{Use: "usage", Short: "List usage records of a running gateway, oldest first", Args: exactly()}
 	r := a.remoteFlags(c)
-	newest := c.Flags().Bool("newest", false, "newest first")
+	newest := c.Flags().Bool("newest", false, "newest first (default: oldest first, to read on from a cursor)")
 	var fields []field
 	for _, f := range usageFlags {
 		fields = append(fields, field{flag: f[0], api: f[0]})
@@ -345,8 +353,32 @@ func (a *app) usage() *cobra.Command {
 		if f := q["format"]; f == "ndjson" || f == "csv" { // for programs: as it is
 			return byFlag(r.copy(c.Context(), "/admin/usage"+query(q)), fields, r.currency)
 		}
-		err := r.call(c.Context(), "GET", "/admin/usage"+query(q), nil, "at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicro*")
-		return byFlag(err, fields, r.currency)
+		answer, err := r.do(c.Context(), "GET", "/admin/usage"+query(q), nil, "")
+		if err == nil {
+			err = r.explainNone(c.Context(), answer, q)
+		}
+		if err != nil {
+			return byFlag(err, fields, r.currency)
+		}
+		return r.print(answer, []string{"at", "keyId", "model", "status", "inputTokens", "outputTokens", "costMicro*"})
 	}
 	return c
+}
+
+// explainNone is an error when there are no records because nothing of the kind that was asked for exists.
+func (r *remote) explainNone(ctx context.Context, answer []byte, asked map[string]string) error {
+	var page struct{ Data []json.RawMessage }
+	if json.Unmarshal(answer, &page) != nil || page.Data == nil || len(page.Data) > 0 {
+		return nil
+	}
+	for _, kind := range []string{"key", "user", "org", "model"} {
+		if asked[kind] == "" {
+			continue
+		}
+		_, err := r.do(ctx, "GET", "/admin/"+kind+"s/"+url.PathEscape(asked[kind]), nil, "")
+		if refused, ok := errors.AsType[*refusal](err); ok && refused.status == http.StatusNotFound {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -83,6 +84,29 @@ func TestUsageForProgramsIsNotHeld(t *testing.T) {
 	if out, stderr, code := weir(t, env, "usage", "--format", "ndjson"); code != exitFail || out != line || !strings.Contains(stderr, "cut off") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}
+}
+
+// TestUsageOfNobody: no record of a key that does not exist is no empty list.
+func TestUsageOfNobody(t *testing.T) {
+	env := demo(t)
+	for flag, id := range map[string]string{"--key": "999", "--user": "999", "--org": "999", "--model": "gpt-99"} {
+		if out, stderr, code := weir(t, env, "usage", flag, id); code != exitFail || out != "" || !strings.Contains(stderr, "no "+flag[2:]) {
+			t.Errorf("usage %s %s: exit %d, %q, %q", flag, id, code, out, stderr)
+		}
+	}
+	if out := must(t, env, "usage", "--key", "1"); !strings.Contains(out, "KEYID") {
+		t.Errorf("usage of a key that made no request yet: %q", out)
+	}
+}
+
+// TestASecondDemo: the hint is about all three listeners.
+func TestASecondDemo(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	refused(t, exitFail, []string{"demo", "--upstream", taken.Addr().String()}, "--listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream 127.0.0.1:0")
 }
 
 // TestEveryFlagIsDescribed: help that shows a bare flag helps nobody.

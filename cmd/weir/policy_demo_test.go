@@ -69,7 +69,7 @@ func TestPolicyReplayOfGateway(t *testing.T) {
 	p := serve(t, "tiers: [{name: free}, {name: pro}]\npolicies: {module: default, labels: [{name: team, source: key}], decision_log: {path: "+log+", sample: 1}}\n")
 	key := p.key("--tier", "free", "--label", "team=ops")
 	const table = `{"rules": [{"name": "ops", "when": {"labels": {"team": ["ops"]}, "tiers": ["free"]}, "then": {"tpm_permille": 500}}]}`
-	must(t, p.env, "tenant", "rules", "set", "--org", "1", "-f", table)
+	must(t, p.env, "tenant", "rules", "set", "--org", "1", "--params", table)
 	const n = 5
 	for range n {
 		p.status(key, hello)

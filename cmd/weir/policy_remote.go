@@ -302,14 +302,14 @@ func orPrint(r *remote, answer []byte, err error) error {
 func (a *app) policyParams() *cobra.Command {
 	var o owner
 	var file, onError string
-	c := &cobra.Command{Use: "params NAME -f params.json", Short: "Change the params of the active version; that is a version like any other", Args: exactly("NAME")}
+	c := &cobra.Command{Use: "params NAME --params params.json", Short: "Change the params of the active version; that is a version like any other", Args: exactly("NAME")}
 	r := a.remoteFlags(c)
 	o.flags(c)
-	c.Flags().StringVarP(&file, "file", "f", "", "params: a JSON `file`, - or a JSON object")
+	paramsFlag(c, &file, "params: a JSON `file`, - or a JSON object", "file", "f")
 	c.Flags().StringVar(&onError, "on-error", "", "what a request gets when the module fails: default, last_good or deny")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if file == "" {
-			return usageError("%s needs -f with the params: a JSON file, - or a JSON object", c.CommandPath())
+			return usageError("%s needs --params: a JSON file, - or a JSON object", c.CommandPath())
 		}
 		f := choiceFlags{owner: o, params: file, onError: onError}
 		body, err := f.body(a)
@@ -443,6 +443,7 @@ func (a *app) policyBind() *cobra.Command {
 	c := &cobra.Command{Use: "bind NAME --org N", Short: "Let a module decide for an org, after the operator's", Args: exactly("NAME")}
 	r := a.remoteFlags(c)
 	f.flags(c)
+	c.Flags().Lookup("org").Usage = "the org that it decides for, by its `id`"
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if f.org == "" {
 			return usageError("%s needs --org; the operator's module is bound with `weir policy activate`", c.CommandPath())

@@ -87,17 +87,17 @@ func (a *app) postRules(c *cobra.Command, r *remote, path string, body map[strin
 func (a *app) rulesTrial() *cobra.Command {
 	var org, file string
 	var percent int
-	c := &cobra.Command{Use: "trial --org N [-f rules.json] [--percent N]", Short: "Let a table of rules decide beside the one in force, or for some of a hundred keys", Args: exactly()}
+	c := &cobra.Command{Use: "trial --org N [--params rules.json] [--percent N]", Short: "Let a table of rules decide beside the one in force, or for some of a hundred keys", Args: exactly()}
 	r := a.remoteFlags(c)
 	orgFlag(c, &org)
-	c.Flags().StringVarP(&file, "file", "f", "", "rules: a JSON `file`, - or a JSON object (default: those on trial)")
+	paramsFlag(c, &file, "rules: a JSON `file`, - or a JSON object (default: those on trial)", "file", "f")
 	c.Flags().IntVar(&percent, "percent", 0, "of a hundred keys, 1 to 100 (default: none, without effect)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		path, err := tenantPath(org, "rules/trial")
 		if err != nil {
 			return err
 		}
-		table, err := a.object("-f", file)
+		table, err := a.object("--params", file)
 		if err != nil {
 			return err
 		}
@@ -183,19 +183,19 @@ func (a *app) rulesGet() *cobra.Command {
 
 func (a *app) rulesSet() *cobra.Command {
 	var org, file string
-	c := &cobra.Command{Use: "set --org N -f rules.json", Short: "Put a table of rules in force", Args: exactly()}
+	c := &cobra.Command{Use: "set --org N --params rules.json", Short: "Put a table of rules in force", Args: exactly()}
 	r := a.remoteFlags(c)
 	orgFlag(c, &org)
-	c.Flags().StringVarP(&file, "file", "f", "", "rules: a JSON `file`, - or a JSON object")
+	paramsFlag(c, &file, "rules: a JSON `file`, - or a JSON object", "file", "f")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		path, err := tenantPath(org, "rules")
 		if err != nil {
 			return err
 		}
 		if file == "" {
-			return usageError("%s needs -f with the rules: a JSON file, - or a JSON object, such as '{\"rules\": []}'", c.CommandPath())
+			return usageError("%s needs --params with the rules: a JSON file, - or a JSON object, such as '{\"rules\": []}'", c.CommandPath())
 		}
-		table, err := a.object("-f", file)
+		table, err := a.object("--params", file)
 		if err != nil {
 			return err
 		}
@@ -245,19 +245,19 @@ func (a *app) printUsed(r *remote, answer []byte) error {
 
 func (a *app) rulesTry() *cobra.Command {
 	var org, file, facts string
-	c := &cobra.Command{Use: "dry-run --org N [-f facts.json] [--rules rules.json]", Short: "What a request would get under a table of rules, without putting it in force", Args: exactly(),
+	c := &cobra.Command{Use: "dry-run --org N [-f facts.json] [--params rules.json]", Short: "What a request would get under a table of rules, without putting it in force", Args: exactly(),
 		Long: "Decide facts through the operator's module, the org's rules and the envelope. Facts that are left out are as a chat of the\nkey in them (key_id) would have them now."}
 	r := a.remoteFlags(c)
 	orgFlag(c, &org)
 	c.Flags().StringVarP(&facts, "facts", "f", "", "facts: a JSON `file`, - or a JSON object (default: none)")
-	c.Flags().StringVar(&file, "rules", "", "rules: a JSON `file` or a JSON object (default: those in force)")
+	paramsFlag(c, &file, "rules: a JSON `file` or a JSON object (default: those in force)", "rules", "")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		path, err := tenantPath(org, "rules")
 		if err != nil {
 			return err
 		}
 		body := map[string]json.RawMessage{}
-		for name, from := range map[string][2]string{"facts": {"-f", facts}, "params": {"--rules", file}} {
+		for name, from := range map[string][2]string{"facts": {"-f", facts}, "params": {"--params", file}} {
 			raw, err := a.object(from[0], from[1])
 			if err != nil {
 				return err

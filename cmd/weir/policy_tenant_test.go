@@ -46,7 +46,7 @@ func TestTenantRulesTrialAndRollback(t *testing.T) {
 	g, env := stubAdmin(t)
 	const trial = `{"module":"rules","version":"abcdef012345.01","stage":"canary","percent":10}`
 	g.answer = strings.Replace(tenantRules, `"candidate":null`, `"candidate":`+trial, 1)
-	stdout, _, err := tenant(t, env, "trial", "--org", "7", "-f", `{"rules":[]}`, "--percent", "10")
+	stdout, _, err := tenant(t, env, "trial", "--org", "7", "--params", `{"rules":[]}`, "--percent", "10")
 	if err != nil || g.asked != `POST /admin/tenants/7/rules/trial {"params":{"rules":[]},"percent":10}` || !strings.Contains(stdout, "canary: rules@abcdef012345.01 decides for 10 % of the keys; see weir tenant rules report --org 7") {
 		t.Errorf("trial asks %s and says %s, %v", g.asked, stdout, err)
 	}
@@ -76,7 +76,7 @@ func TestTenantRulesDryRun(t *testing.T) {
 	g.answer = `{"orgId":7,"facts":{},"operator":{"module":null},"tenant":{"module":"rules","version":"0123456789ab","applied":true,"rule":{"number":1,"message":"o1"},
 		"answer":{"qps_permille":9000},"clamped":[{"field":"qps_permille","asked":9000,"granted":1000},{"field":"dims","asked":null,"granted":null}],
 		"fault":null,"fuel":1389,"fuelAllowed":200000,"log":[{"level":"info","text":"hello"}]},"decision":{"qps_permille":1000},"policy":"rules@0123456789ab"}`
-	stdout, _, err := tenant(t, env, "dry-run", "--org", "7", "-f", `{"key_id": 3}`, "--rules", table)
+	stdout, _, err := tenant(t, env, "dry-run", "--org", "7", "-f", `{"key_id": 3}`, "--params", table)
 	if err != nil || squeezed(g.asked) != `POST /admin/tenants/7/rules/dry-run {"facts":{"key_id":3},"params":`+string(squeeze([]byte(tableA)))+`}` {
 		t.Errorf("dry-run asks %s, %v", g.asked, err)
 	}
@@ -117,8 +117,9 @@ func TestTenantRulesRefuses(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"get", "want --org with the id of an org"},
 		{"set --org x -f {}", `a whole number from 1, got "x"`},
-		{"set --org 7", "needs -f with the rules"},
-		{"set --org 7 -f nowhere.json", "want a JSON file"},
+		{"set --org 7", "needs --params with the rules"},
+		{"get 7", "weir tenant rules get takes no argument, got 1 argument(s); did you mean --org 7?"},
+		{"set --org 7 --params nowhere.json", "want a JSON file"},
 		{"set --org 7 -f {\"a\":}", "invalid character"},
 		{"dry-run --org 7 -f [1]", "want a JSON file"},
 		{"dryrun", `did you mean "dry-run"?`},
