@@ -7,10 +7,16 @@ function need(...names) {
   process.exit(2);
 }
 
+function unreachable(url, err) {
+  console.error(`no answer from ${url} (is "weir demo" running?): ${err.cause?.message || err.cause?.code || err.message}`);
+  process.exit(2);
+}
+
 export const baseURL = need("WEIR_BASE_URL", "WEIR_URL"); // the client listener, without /v1
 export const key = need("WEIR_KEY");
 const adminURL = need("WEIR_ADMIN_URL");
 const adminToken = need("WEIR_ADMIN_TOKEN");
+await fetch(`${baseURL}/healthz`).catch((err) => unreachable(baseURL, err));
 
 /** One call of the admin API; the decoded answer, or an error with the gateway's own words. */
 export async function admin(method, path, body) {
@@ -18,7 +24,7 @@ export async function admin(method, path, body) {
     method,
     headers: { authorization: `Bearer ${adminToken}`, "content-type": "application/json" },
     body: body && JSON.stringify(body),
-  });
+  }).catch((err) => unreachable(adminURL, err));
   const text = await answer.text();
   if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
   return text ? JSON.parse(text) : undefined;
