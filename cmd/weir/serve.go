@@ -162,6 +162,6 @@ func (w *watching) reloadOnce(ctx context.Context, overwrite bool) error {
 		w.log.Error("reload refused, the old configuration serves on", "error", err)
 		return err
 	}
-	w.log.Info("reloaded", "file", w.path, "overwrite", overwrite)
+	w.log.Info("reloaded", "file", w.path, "module", w.module, "overwrite", overwrite)
 	return nil
 }

@@ -81,6 +81,7 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{"admin: {token: changeme-changeme-1}\n", "is a sample"},
 		{valid + "currency: CNY\n", "weir.yaml:2:11: currency"},
 		{valid + "ledger:\n  durability: proces\n", `weir.yaml:3:15: ledger.durability: "proces" is not one of process, power; did you mean "process"?`},
+		{valid + "limits:\n  dimensions: [key, model+channel]\n", `weir.yaml:3:21: limits.dimensions[1]: "model+channel" is tested when a channel is chosen`},
 		{valid + "limits:\n  dimensions: [key, modl]\n", `weir.yaml:3:21: limits.dimensions[1]: "modl"`},
 		{valid + "limits:\n  dimensions: [key, key]\n", "stands twice"},
 		{valid + "limits:\n  algorithms:\n    key: {qps: slidng}\n", `did you mean "sliding"?`},

@@ -184,6 +184,10 @@ func (c *Config) validateLimits() error {
 		return wrong("limits.dimensions", "%d dimensions; at most %d fit one request", len(c.Limits.Dimensions), limit.MaxDims)
 	}
 	for i, name := range c.Limits.Dimensions {
+		if name == "channel" || name == "model+channel" {
+			return wrong(fmt.Sprintf("limits.dimensions[%d]", i), "%q is tested when a channel is chosen, whatever stands here: "+
+				"by the channel's own qps_limit, tpm_limit and concurrency_limit, and limits.defaults.model+channel", name)
+		}
 		if err := among(fmt.Sprintf("limits.dimensions[%d]", i), name, choices("limits.dimensions[]")...); err != nil {
 			return err
 		}
