@@ -9,6 +9,9 @@ import (
 // Long runs the numbered promises at their full numbers: go test ./core/ledger -run TestC -long
 var Long = goflag.Bool("long", false, "run the numbered promises at their full numbers")
 
+// Look is what the ledger does by itself ten times a second.
+func (l *Ledger) Look() { l.look() }
+
 // Account is what the owner has in memory about a user. Only for a caller that has waited for all it appended.
 func (l *Ledger) Account(user uint64) (credits, posted, held llm.Micro) {
 	a := l.owner.books.user(user)

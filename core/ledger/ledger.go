@@ -183,7 +183,7 @@ type Ledger struct {
 	stop    chan struct{} // closed by Close, once
 	closing sync.Once
 	closed  error
-	running sync.WaitGroup // the owner and the syncer
+	running sync.WaitGroup // the owner, the watch and the syncer
 }
 
 // Open replays the store, settles what a dead process left open, and starts the owner goroutine. Another currency than
@@ -203,8 +203,9 @@ func Open(store Store, o Options, clock llm.Clock) (*Ledger, State, error) {
 	if err != nil {
 		return nil, State{}, fmt.Errorf("opening the ledger: %w", err)
 	}
-	l.running.Add(1)
+	l.running.Add(2)
 	go l.owner.run()
+	go l.watchLoop()
 	if l.o.Durability == Process {
 		l.running.Add(1)
 		go l.syncLoop()

@@ -56,12 +56,14 @@ func hungDisk(t *testing.T, how ledger.Durability, write bool) {
 	early := r.append(llm.Entry{Kind: llm.EntryProgress, ID: open.ID, Usage: llm.Usage{OutputTokens: 10}})
 	<-entered
 	r.clock.Advance(stall - time.Millisecond)
+	r.Look()
 	admitted := r.append(r.hold(1)) // not late yet
 	acknowledges := how == ledger.Process && !write
 	if err := r.waitShort(admitted); (err == nil) != acknowledges {
 		t.Errorf("a reserve before the stall: %v", err)
 	}
 	r.clock.Advance(time.Millisecond)
+	r.Look()
 	for range 3 {
 		late := r.hold(1)
 		if _, err := r.Append(&late); code(err) != "ledger_unavailable" || !unavailable(err) || !strings.Contains(err.Error(), "2000 ms") {
@@ -92,12 +94,26 @@ func hungDisk(t *testing.T, how ledger.Durability, write bool) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if said := out.String(); strings.Count(said, "recovered") != 1 || !strings.Contains(said, "after=1h0m2s") {
+	if said := out.String(); strings.Count(said, "is down") != 1 || strings.Count(said, "recovered") != 1 || !strings.Contains(said, "after=1h0m2s") {
 		t.Errorf("told: %q", said)
 	}
 	after := start(t, r.store.CloneSynced(), ledger.Options{})
 	if after.state.Recovered != 3 {
 		t.Errorf("%d open after a power cut, want 3", after.state.Recovered)
+	}
+}
+
+// Nobody has to look: the ledger does by itself.
+func TestStallIsNoticed(t *testing.T) {
+	r := fresh(t)
+	entered, release := hang(t, r.store, true)
+	seq := r.append(r.hold(1))
+	<-entered
+	r.clock.Advance(stall)
+	waitFor(t, "the stall to be noticed", func() bool { return r.Healthy() != nil })
+	release()
+	if err := r.wait(seq); err != nil {
+		t.Error(err)
 	}
 }
 
