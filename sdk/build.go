@@ -17,8 +17,8 @@ import (
 
 // toolchain is how one language becomes a module.
 type toolchain struct {
-	lang, source string // source: the file that tells the language
-	compile      func(ctx context.Context, dirs []string) ([][]byte, error)
+	lang, source string                                                                 // source: the file that tells the language
+	compile      func(ctx context.Context, dirs []string, names bool) ([][]byte, error) // names: keep those of functions
 }
 
 func toolchains() []toolchain {
@@ -31,11 +31,11 @@ func toolchains() []toolchain {
 }
 
 // each compiles one folder after the other.
-func each(one func(ctx context.Context, dir string) ([]byte, error)) func(context.Context, []string) ([][]byte, error) {
-	return func(ctx context.Context, dirs []string) ([][]byte, error) {
+func each(one func(ctx context.Context, dir string, names bool) ([]byte, error)) func(context.Context, []string, bool) ([][]byte, error) {
+	return func(ctx context.Context, dirs []string, names bool) ([][]byte, error) {
 		modules := make([][]byte, len(dirs))
 		for i, dir := range dirs {
-			wasm, err := one(ctx, dir)
+			wasm, err := one(ctx, dir, names)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", dir, err)
 			}
@@ -79,6 +79,20 @@ func Build(ctx context.Context, dir string) (wasm []byte, err error) {
 	return modules[0], nil
 }
 
+// BuildNamed compiles a policy folder to the same code as Build, but keeps the names of its functions, in the section
+// "name", and appends no description. It is for who looks at a module; one in Go has no names here either.
+func BuildNamed(ctx context.Context, dir string) ([]byte, error) {
+	t, err := toolchainOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	modules, err := t.compile(ctx, []string{dir}, true)
+	if err != nil {
+		return nil, err
+	}
+	return modules[0], nil
+}
+
 // BuildAll is Build for several folders, in their order; those in AssemblyScript share one run of its compiler.
 func BuildAll(ctx context.Context, dirs ...string) ([][]byte, error) {
 	of := map[string][]int{} // language -> indices in dirs
@@ -98,7 +112,7 @@ func BuildAll(ctx context.Context, dirs ...string) ([][]byte, error) {
 		for _, i := range of[t.lang] {
 			sources = append(sources, dirs[i])
 		}
-		made, err := t.compile(ctx, sources)
+		made, err := t.compile(ctx, sources, false)
 		if err != nil {
 			return nil, err
 		}

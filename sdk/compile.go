@@ -69,7 +69,14 @@ func resolve(dir string) (string, error) {
 	return filepath.EvalSymlinks(abs)
 }
 
-func compileC(ctx context.Context, dir string) ([]byte, error) {
+func either(yes bool, this, that string) string {
+	if yes {
+		return this
+	}
+	return that
+}
+
+func compileC(ctx context.Context, dir string, names bool) ([]byte, error) {
 	const install = "the C toolchain is clang and lld (Debian, Ubuntu: apt-get install clang lld)"
 	if _, err := exec.LookPath("clang"); err != nil {
 		return nil, missing("clang", install)
@@ -85,7 +92,7 @@ func compileC(ctx context.Context, dir string) ([]byte, error) {
 	out := filepath.Join(tmp, "policy.wasm")
 	err = run(ctx, dir, nil, "clang", "--target=wasm32-unknown-unknown", "-std=c11", "-O3", "-Wall", "-Wextra", "-Werror",
 		"-nostdlib", "-ffreestanding", "-fno-builtin", "-mbulk-memory",
-		"-Wl,--no-entry,--strip-all,--stack-first,-z,"+stackSize+","+maxMemory, "-o", out, "policy.c")
+		"-Wl,--no-entry,--strip-"+either(names, "debug", "all")+",--stack-first,-z,"+stackSize+","+maxMemory, "-o", out, "policy.c")
 	if err != nil {
 		if strings.Contains(err.Error(), "No available targets") || strings.Contains(err.Error(), "unable to create target") {
 			return nil, fmt.Errorf("this clang cannot make WebAssembly; %s\n%w", install, err)
@@ -95,7 +102,7 @@ func compileC(ctx context.Context, dir string) ([]byte, error) {
 	return os.ReadFile(out)
 }
 
-func compileRust(ctx context.Context, dir string) ([]byte, error) {
+func compileRust(ctx context.Context, dir string, names bool) ([]byte, error) {
 	rustc, err := findRustc(ctx)
 	if err != nil {
 		return nil, err
@@ -124,7 +131,7 @@ func compileRust(ctx context.Context, dir string) ([]byte, error) {
 		return nil, err
 	}
 	err = run(ctx, dir, nil, rustc, append(flags, "--crate-type=cdylib", "--crate-name=policy", "--extern", "weir="+rlib,
-		"-Clto=fat", "-Cstrip=symbols", "-Clinker=wasm-ld", "-Clink-arg=-z"+stackSize, "-Clink-arg="+maxMemory, "-o", out, "policy.rs")...)
+		"-Clto=fat", "-Cstrip="+either(names, "debuginfo", "symbols"), "-Clinker=wasm-ld", "-Clink-arg=-z"+stackSize, "-Clink-arg="+maxMemory, "-o", out, "policy.rs")...)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +164,8 @@ func findRustc(ctx context.Context) (string, error) {
 	return "", missing("rustc's library for wasm32-unknown-unknown", install)
 }
 
-func compileGo(ctx context.Context, dir string) ([]byte, error) {
+// compileGo keeps no names: with them the linker makes other code.
+func compileGo(ctx context.Context, dir string, _ bool) ([]byte, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, missing("go", "policies in Go need Go 1.24 or newer on the PATH")
 	}
@@ -176,16 +184,17 @@ func compileGo(ctx context.Context, dir string) ([]byte, error) {
 }
 
 // ascDriver is run by Node beside the installed AssemblyScript: one process for all sources, because loading the
-// compiler takes longer than using it. Its arguments are an output folder and the sources; the i-th gives i.wasm.
+// compiler takes longer than using it. Its arguments are an output folder, "names" to keep those
+// of functions or "bare", and the sources; the i-th gives i.wasm.
 //
 // No garbage collector (a policy allocates only while it is configured), no import for aborts (a trap says enough), and
 // the memory that the host's small profile allows.
 const ascDriver = `
 import asc from "assemblyscript/asc";
-const [out, ...sources] = process.argv.slice(1);
+const [out, names, ...sources] = process.argv.slice(1);
 for (const [i, source] of sources.entries()) {
   const { error, stderr } = await asc.main([source, "-O3", "--noAssert", "--runtime", "stub", "--use", "abort=",
-    "--initialMemory", "1", "--maximumMemory", "16", "-o", out + "/" + i + ".wasm"]);
+    "--initialMemory", "1", "--maximumMemory", "16", ...names === "names" ? ["--debug"] : [], "-o", out + "/" + i + ".wasm"]);
   if (error) {
     console.error(error.message + "\n" + stderr.toString());
     process.exit(1);
@@ -193,7 +202,7 @@ for (const [i, source] of sources.entries()) {
 }`
 
 // compileAssemblyScript compiles folders that share an installed compiler in one process.
-func compileAssemblyScript(ctx context.Context, dirs []string) ([][]byte, error) {
+func compileAssemblyScript(ctx context.Context, dirs []string, names bool) ([][]byte, error) {
 	if _, err := exec.LookPath("node"); err != nil {
 		return nil, missing("node", "AssemblyScript needs Node.js 20 or newer with npm (Debian, Ubuntu: apt-get install nodejs npm)")
 	}
@@ -209,7 +218,7 @@ func compileAssemblyScript(ctx context.Context, dirs []string) ([][]byte, error)
 		of[home] = append(of[home], i)
 	}
 	for _, home := range homes {
-		if err := runASC(ctx, home, dirs, of[home], modules); err != nil {
+		if err := runASC(ctx, home, dirs, of[home], names, modules); err != nil {
 			return nil, err
 		}
 	}
@@ -241,13 +250,13 @@ func ascHome(dir string) (string, error) {
 }
 
 // runASC compiles dirs[i] to modules[i] for each of indices, with the compiler of home.
-func runASC(ctx context.Context, home string, dirs []string, indices []int, modules [][]byte) error {
+func runASC(ctx context.Context, home string, dirs []string, indices []int, names bool, modules [][]byte) error {
 	tmp, done, err := scratch()
 	if err != nil {
 		return err
 	}
 	defer done()
-	args := []string{"--input-type=module", "--eval", ascDriver, tmp}
+	args := []string{"--input-type=module", "--eval", ascDriver, tmp, either(names, "names", "bare")}
 	for _, i := range indices {
 		dir, err := resolve(dirs[i])
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/sdk"
 )
 
 // testRun is one `weir policy test`.
@@ -91,7 +92,31 @@ func (t *testRun) all(ctx context.Context, update bool) error {
 			}
 		}
 	}
+	t.name(ctx)
 	return t.print()
+}
+
+// name gives functions that have none the names of a second build, which keeps them. Where that is not to be had, or its
+// code is another, they stay numbers.
+func (t *testRun) name(ctx context.Context) {
+	numbered := func(h policy.FunctionHits) bool { return h.Name == fmt.Sprintf("func[%d]", h.Index) }
+	if t.s.dir == "" || !slices.ContainsFunc(t.hits, numbered) {
+		return
+	}
+	named, err := sdk.BuildNamed(ctx, t.s.dir)
+	if err != nil {
+		return
+	}
+	names, err := policy.FunctionNames(named)
+	for _, section := range []string{"name", "producers", "target_features"} {
+		_, named = splitSection(named, section)
+	}
+	if err != nil || !bytes.HasPrefix(t.s.wasm, named) {
+		return
+	}
+	for i, h := range t.hits {
+		t.hits[i].Name = or(names[h.Index], h.Name)
+	}
 }
 
 // load reads the files of cases.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -140,6 +141,23 @@ func TestPolicyBuildChecksTheFolder(t *testing.T) {
 	at(t, dir, "about.json", about)
 	at(t, dir, "schema.json", `{"type":"object","properties":{"cap":{"type":"objekt"}}}`)
 	refused(t, exitFail, []string{"policy", "build", dir}, filepath.Join(dir, "schema.json")+": no JSON Schema: properties.cap.type: expected", `did you mean "object"?`)
+}
+
+// TestPolicyTestNamesFunctions: a function that no case reaches is told by its name, which the module does not carry.
+func TestPolicyTestNamesFunctions(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mine")
+	must(t, nil, "policy", "new", "mine", "--lang", "c", "--dir", dir)
+	wasm, err := sdk.Build(t.Context(), dir)
+	if errors.Is(err, sdk.ErrNotInstalled) && os.Getenv("CI") != "true" {
+		t.Log("NOTHING WAS COMPILED: " + err.Error())
+		return
+	}
+	if out := must(t, nil, "policy", "test", dir); !strings.Contains(out, "never: weir_json_unescape\n") {
+		t.Errorf("test says %s", out)
+	}
+	if err != nil || bytes.Contains(wasm, []byte("weir_json_unescape")) {
+		t.Errorf("the module carries names, or there is none: %v", err)
+	}
 }
 
 // compiler gives a folder the AssemblyScript compiler that is installed beside the SDK; false: it is not installed here.

@@ -184,6 +184,20 @@ func (m *module) functionNames() map[int]string {
 	return names
 }
 
+// FunctionNames are the names that a module's exports and its section "name" give to its functions, by their index, whatever
+// its profile.
+func FunctionNames(wasm []byte) (map[int]string, error) {
+	p, err := profileOf(ProfileLarge)
+	if err != nil {
+		return nil, err
+	}
+	m, err := parse(wasm, p)
+	if err != nil {
+		return nil, err
+	}
+	return m.functionNames(), nil
+}
+
 // FunctionHits says how often a function ran.
 type FunctionHits struct {
 	Index int    `json:"index"`
