@@ -696,3 +696,22 @@ func TestRollbackBoundaries(t *testing.T) {
 		})
 	}
 }
+
+// The last reports of other modules stay readable, but for the oldest.
+func TestReportsOfTheLastModules(t *testing.T) {
+	qps := []uint32{700, 701, 702, 703, 704, 705}
+	h := openly(t, Options{}, qps...)
+	for i, v := range qps {
+		mustPlan(t, h, Operator, Plan{Candidate: &Binding{Module: fmt.Sprint("m", v)}, Stage: StageShadow})
+		for range i + 1 {
+			decide(h, 1, 0)
+		}
+	}
+	mustPlan(t, h, Operator, Plan{})
+	for i, v := range qps {
+		r, ok := h.ReportOf(Operator, fmt.Sprint("m", v))
+		if kept := i > 0; ok != kept || kept && (r.Compared != uint64(i+1) || !strings.HasPrefix(r.Candidate, fmt.Sprint("m", v, "@"))) {
+			t.Errorf("m%d: %t %+v", v, ok, r)
+		}
+	}
+}
