@@ -12,6 +12,8 @@ const (
 	threshold  = 3               // failures in a row before a channel cools
 	probeEvery = 2 * time.Second // a probe without a verdict does not keep the next one waiting longer than this
 	coolShift  = 6               // doublings until coolMost is reached from coolFirst
+	coolBusy   = 8 * time.Second // no cool-down of a channel that only has too much to do is longer, unless it asks for more
+	coolLeast  = 20 * time.Millisecond
 
 	yieldFor = 100 * time.Millisecond // how long after a cool-down the probe is left to others than the caller who caused it
 )
@@ -22,8 +24,12 @@ type class uint8
 const (
 	failing class = iota // connect error, reset, timeout, 5xx, an answer that is none
 	limited              // 429
+	busy                 // 503, 529: it has too much to do
 	refused              // 401, 402, 403, 407: the credential, or the account behind it
 )
+
+// full tells a channel that works, but has no room for more.
+func (c class) full() bool { return c == limited || c == busy }
 
 // health decides whether a channel may be tried:
 //
@@ -32,7 +38,9 @@ const (
 //	probing  one call may and its verdict decides: up, or cooling for twice as long. A verdict may take minutes (a long
 //	         answer), so another probe goes out every probeEvery
 //
-// 429, 401 and 402 cool at once; failures and 403 after threshold in a row. Each cool-down starts an epoch; verdicts of
+// 429, 503, 529, 401 and 402 cool at once; other failures and 403 after threshold in a row. A channel that has too much to do
+// says how long it wants to be left alone, or is asked again soon: a probe is one request, and a long sleep wastes what it
+// could have done. Each cool-down starts an epoch; verdicts of
 // calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
 // failure. Calls that were cut say nothing at all.
 //
@@ -140,11 +148,18 @@ type verdict struct {
 
 // asks is how long a channel wants to be left alone after a number of failures in a row.
 func (v *verdict) asks(level int) time.Duration {
-	first := coolFirst
-	if v.class == refused {
-		first = coolAuth
+	level = min(max(level, 0), coolShift)
+	switch {
+	case v.class == refused:
+		return coolAuth
+	case !v.class.full():
+		return min(max(coolFirst<<level, v.wait), coolMost)
+	case v.wait > 0 && level == 0:
+		return min(max(v.wait, coolLeast), coolMost)
+	case v.wait > 0:
+		level-- // its own word was not enough
 	}
-	return min(max(first<<min(max(level, 0), coolShift), v.wait), coolMost)
+	return min(max(min(coolFirst<<level, coolBusy), v.wait), coolMost)
 }
 
 // fail: no answer to relay.
@@ -156,7 +171,7 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 	h.mu.failures++
 	h.mu.caller = v.caller
 	if t.epoch != h.mu.epoch {
-		if v.class == limited && h.mu.state == cooling {
+		if v.class.full() && h.mu.state == cooling {
 			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
 		}
 		return
@@ -168,7 +183,7 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 		if v.status == 0 {
 			h.restLocked(t, now, &v)
 		}
-	case h.mu.state == up && v.class == limited && h.mu.suspect && v.caller == h.mu.cause:
+	case h.mu.state == up && v.class.full() && h.mu.suspect && v.caller == h.mu.cause:
 		h.restLocked(t, now, &v)
 	default:
 		h.coolLocked(now, &v)

@@ -26,7 +26,7 @@ func TestCoolDownGrowsAndHeals(t *testing.T) {
 	var h health
 	now := time.Duration(0)
 	h.fail(h.must(t, now, true), now, verdict{class: limited, status: 429})
-	for _, sleep := range []time.Duration{1 * s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s} {
+	for _, sleep := range []time.Duration{1 * s, 2 * s, 4 * s, 8 * s, 8 * s, 8 * s} {
 		h.must(t, now+sleep-1, false)
 		now += sleep
 		probe := h.must(t, now, true)
@@ -59,7 +59,11 @@ func TestCoolDownByClass(t *testing.T) {
 		{"402", refused, 402, 0, 1, 60 * s},
 		{"403 may be the request's fault", refused, 403, 0, threshold, 60 * s},
 		{"5xx", failing, 500, 0, threshold, s},
-		{"503 with its own wait", failing, 503, 5 * s, threshold, 5 * s},
+		{"503", busy, 503, 0, 1, s},
+		{"503 with its own wait", busy, 503, 5 * s, 1, 5 * s},
+		{"529 with a short wait", busy, 529, 300 * time.Millisecond, 1, 300 * time.Millisecond},
+		{"429 that asks for nothing much", limited, 429, 1, 1, coolLeast},
+		{"500 with its own wait", failing, 500, 5 * s, threshold, 5 * s},
 		{"no answer", failing, 0, 0, threshold, s},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,11 +75,34 @@ func TestCoolDownByClass(t *testing.T) {
 				}
 			}
 			h.must(t, tt.sleep-1, false)
-			if wait, why := h.sleeps(s/2, 0); wait != tt.sleep-s/2 || why != tt.class {
+			if wait, why := h.sleeps(tt.sleep/2, 0); wait != tt.sleep-tt.sleep/2 || why != tt.class {
 				t.Errorf("sleeps for %v because of %v", wait, why)
 			}
 			h.must(t, tt.sleep, true)
 		})
+	}
+}
+
+// A failing channel is asked ever more seldom; one whose own wait was not enough sleeps longer, too.
+func TestCoolDownOfFailuresGrows(t *testing.T) {
+	for _, tt := range []struct {
+		v      verdict
+		sleeps []time.Duration
+	}{
+		{verdict{class: failing, unsent: true}, []time.Duration{1 * s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s}},
+		{verdict{class: limited, status: 429, wait: s / 5}, []time.Duration{s / 5, 1 * s, 2 * s, 4 * s, 8 * s, 8 * s}},
+		{verdict{class: limited, status: 429, wait: 20 * s}, []time.Duration{20 * s, 20 * s, 20 * s, 20 * s, 20 * s, 20 * s}},
+	} {
+		var h health
+		now := time.Duration(0)
+		for h.mu.state == up {
+			h.fail(h.must(t, now, true), now, tt.v)
+		}
+		for _, sleep := range tt.sleeps {
+			h.must(t, now+sleep-1, false)
+			now += sleep
+			h.fail(h.must(t, now, true), now, tt.v)
+		}
 	}
 }
 

@@ -417,7 +417,7 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
-	d.lane.health.fail(d.ticket, now, verdict{class: why, status: h.status, wait: h.retryAfter, caller: d.req.Caller})
+	d.lane.health.fail(d.ticket, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
 		d.noteLimited(max(wait, time.Millisecond))
@@ -451,6 +451,8 @@ func classify(h *head) (why class, relay bool) {
 	switch {
 	case h.status == 429:
 		return limited, false
+	case h.status == 503 || h.status == 529:
+		return busy, false
 	case h.status >= 401 && h.status <= 403 || h.status == 407:
 		return refused, false
 	case h.status < 300 && (h.frame.done || h.status == 205): // says nothing: 204, or an empty body

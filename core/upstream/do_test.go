@@ -553,6 +553,43 @@ func TestRetryAfterMillisecondsWin(t *testing.T) {
 	}
 }
 
+// A channel that is overloaded sleeps at once for as long as it says, in milliseconds, seconds or as a date.
+func TestOverloadedChannelSleepsForItsOwnWait(t *testing.T) {
+	for _, code := range []int{429, 503, 529} {
+		for form, header := range map[string]func() string{
+			"milliseconds": func() string { return "retry-after-ms: 9000" },
+			"seconds":      func() string { return "Retry-After: 9" },
+			"a date":       func() string { return "Retry-After: " + time.Now().Add(9*time.Second).UTC().Format(http.TimeFormat) },
+			"an old date":  func() string { return "Retry-After: Sun, 06 Nov 1994 08:49:37 GMT" },
+		} {
+			full := true
+			st := newStub(t, func(x *exchange) bool {
+				if full {
+					return status(code, header()+"\r\n")(x)
+				}
+				return fine(x)
+			})
+			r := newRig(t, Options{}, openai("a", st.url))
+			_, _, _ = r.call()
+			least, most := 7.9, 9.0
+			if form == "an old date" {
+				least, most = 0.5, 1
+			}
+			if h := r.client.Health(r.cat)[0]; h.State != "cooling" || float64(h.UntilMS) < least*1000 || float64(h.UntilMS) > most*1000 {
+				t.Errorf("%d, %s: %+v", code, form, h)
+			}
+			full = false
+			if _, _, err := r.call(); err == nil || st.requests.Load() != 1 {
+				t.Errorf("%d, %s: it was asked while it sleeps", code, form)
+			}
+			r.clock.advance(9 * time.Second)
+			if _, _, err := r.call(); err != nil {
+				t.Errorf("%d, %s: %v", code, form, err)
+			}
+		}
+	}
+}
+
 // 64 clients that leave are no reason to doubt a channel.
 func TestCancellationIsNotAFailure(t *testing.T) {
 	s := newStub(t, func(x *exchange) bool {

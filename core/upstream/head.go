@@ -28,6 +28,8 @@ type head struct {
 	coded       bool // a content coding nobody asked for
 	contentType string
 	retryAfter  time.Duration // 0: none
+	retryAt     time.Time     // what Retry-After says when it is a date; zero: it is none
+	keep        time.Duration // how long the peer keeps an idle connection; 0: it does not say
 }
 
 // readHead reads the head of the answer, passing over interim ones.
@@ -134,18 +136,54 @@ func (h *head) known(name, value []byte) error {
 		if fold(name, "content-type") {
 			h.contentType = intern(value)
 		}
-	case len("connection"):
-		if fold(name, "connection") {
+	case len("connection"): // and keep-alive
+		switch {
+		case fold(name, "connection"):
 			h.connection(value)
+		case fold(name, "keep-alive"):
+			h.kept(value)
 		}
 	case len("retry-after"):
 		if fold(name, "retry-after") && h.retryAfter == 0 {
-			if s, err := strconv.ParseFloat(string(value), 64); err == nil && s > 0 {
-				h.retryAfter = time.Duration(min(s, 3600) * float64(time.Second))
-			}
+			h.later(value)
 		}
 	}
 	return nil
+}
+
+// later reads Retry-After: seconds or one of the three forms of an HTTP date.
+func (h *head) later(value []byte) {
+	if s, err := strconv.ParseFloat(string(value), 64); err == nil {
+		if s > 0 {
+			h.retryAfter = time.Duration(min(s, 3600) * float64(time.Second))
+		}
+		return
+	}
+	for _, layout := range [...]string{"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC} {
+		if at, err := time.Parse(layout, string(value)); err == nil {
+			h.retryAt = at
+			return
+		}
+	}
+}
+
+// wait is how long the peer asks to be left alone; 0: it does not say, or the time has passed.
+func (h *head) wait(now time.Time) time.Duration {
+	if h.retryAfter > 0 || h.retryAt.IsZero() {
+		return h.retryAfter
+	}
+	return max(h.retryAt.Sub(now), 0)
+}
+
+// kept reads Keep-Alive: timeout=5, max=100.
+func (h *head) kept(value []byte) {
+	for part := range bytes.SplitSeq(value, []byte(",")) {
+		name, n, _ := bytes.Cut(bytes.Trim(part, " \t"), []byte("="))
+		if s, ok := plainDigits(n); ok && fold(name, "timeout") {
+			h.keep = time.Duration(min(s, 3600)) * time.Second
+			h.closing = h.closing || s == 0
+		}
+	}
 }
 
 func (h *head) length(value []byte) error {
