@@ -31,7 +31,8 @@ type conn struct {
 	got      bool                  // a byte of the current answer has arrived
 	buf      []byte                // buf[r:w] is received and not yet consumed
 	r, w     int
-	idleAt   time.Duration // Mono when it was pooled
+	keep     time.Duration // how long the peer keeps it when it is idle; 0: it does not say
+	dies     time.Duration // Mono until when it may be used again; set when it is pooled
 }
 
 func newConn(sock, secure net.Conn) *conn {

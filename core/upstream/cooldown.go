@@ -40,7 +40,7 @@ func (c class) full() bool { return c == limited || c == busy }
 //
 // 429, 503, 529, 401 and 402 cool at once; other failures and 403 after threshold in a row. A channel that has too much to do
 // says how long it wants to be left alone, or is asked again soon: a probe is one request, and a long sleep wastes what it
-// could have done. Each cool-down starts an epoch; verdicts of
+// could have done. A 503 that names no wait keeps only its caller away until a second one gets it. Each cool-down starts an epoch; verdicts of
 // calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
 // failure. Calls that were cut say nothing at all.
 //
@@ -146,6 +146,10 @@ type verdict struct {
 	unsent bool          // nothing of a request was sent: it is no request's fault
 }
 
+// vague tells a 503 without a wait: one caller's requests can bring that about, so the others are kept away by the second
+// caller's only.
+func (v *verdict) vague() bool { return v.status == 503 && v.wait == 0 }
+
 // asks is how long a channel wants to be left alone after a number of failures in a row.
 func (v *verdict) asks(level int) time.Duration {
 	level = min(max(level, 0), coolShift)
@@ -183,6 +187,8 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 		if v.status == 0 {
 			h.restLocked(t, now, &v)
 		}
+	case h.mu.state == up && v.vague() && !h.mu.several:
+		h.restLocked(t, now, &v)
 	case h.mu.state == up && v.class.full() && h.mu.suspect && v.caller == h.mu.cause:
 		h.restLocked(t, now, &v)
 	default:

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -269,6 +270,21 @@ func TestA429ThatOnlyOneCallerGetsIsThatCallers(t *testing.T) {
 	h.mustBy(t, 9, now+s-1, false) // answered since, it is no suspect
 }
 
+// A 503 that names no wait may be about one caller's requests: the second caller's puts the channel to sleep.
+func TestA503WithoutAWaitIsTheChannelsWhenTwoGetIt(t *testing.T) {
+	var h health
+	h.fail(h.mustBy(t, 7, 0, true), 0, verdict{class: busy, status: 503, caller: 7})
+	h.mustBy(t, 7, s-1, false)
+	h.fail(h.mustBy(t, 8, 0, true), 0, verdict{class: busy, status: 503, caller: 8})
+	h.mustBy(t, 9, s-1, false)
+	h.mustBy(t, 9, s, true)
+
+	h = health{}
+	h.fail(h.mustBy(t, 7, 0, true), 0, verdict{class: busy, status: 503, wait: 2 * s, caller: 7})
+	h.mustBy(t, 8, 2*s-1, false)
+	h.mustBy(t, 8, 2*s, true)
+}
+
 // Through the client: one probe at a time, and a client that leaves while it probes neither heals nor harms.
 func TestProbeThroughTheClient(t *testing.T) {
 	mode := "limit"
@@ -325,5 +341,42 @@ func TestCoolingAfterFailuresIs502(t *testing.T) {
 	}
 	if n := st.requests.Load(); n != threshold {
 		t.Errorf("%d requests reached the channel; it should sleep after %d failures", n, threshold)
+	}
+}
+
+// A channel that is overloaded sleeps at once for as long as it says, in milliseconds, seconds or as a date.
+func TestOverloadedChannelSleepsForItsOwnWait(t *testing.T) {
+	for _, code := range []int{429, 503, 529} {
+		for form, header := range map[string]func() string{
+			"milliseconds": func() string { return "retry-after-ms: 9000" },
+			"seconds":      func() string { return "Retry-After: 9" },
+			"a date":       func() string { return "Retry-After: " + time.Now().Add(9*time.Second).UTC().Format(http.TimeFormat) },
+			"an old date":  func() string { return "Retry-After: Sun, 06 Nov 1994 08:49:37 GMT" },
+		} {
+			full := true
+			st := newStub(t, func(x *exchange) bool {
+				if full {
+					return status(code, header()+"\r\n")(x)
+				}
+				return fine(x)
+			})
+			r := newRig(t, Options{}, openai("a", st.url))
+			_, _, _ = r.call()
+			least, most := 7.9, 9.0
+			if form == "an old date" {
+				least, most = 0.5, 1
+			}
+			if h := r.client.Health(r.cat)[0]; h.State != "cooling" || float64(h.UntilMS) < least*1000 || float64(h.UntilMS) > most*1000 {
+				t.Errorf("%d, %s: %+v", code, form, h)
+			}
+			full = false
+			if _, _, err := r.call(); err == nil || st.requests.Load() != 1 {
+				t.Errorf("%d, %s: it was asked while it sleeps", code, form)
+			}
+			r.clock.advance(9 * time.Second)
+			if _, _, err := r.call(); err != nil {
+				t.Errorf("%d, %s: %v", code, form, err)
+			}
+		}
 	}
 }

@@ -233,7 +233,6 @@ type doing struct {
 	lane     *lane
 	ticket   ticket
 	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
-	again    bool          // try channel once more, on a new connection
 	short    bool          // this machine lacks what a connection takes
 	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
 	limited  bool          // a channel is rate limited
@@ -257,14 +256,12 @@ func (d *doing) run() error {
 			break
 		}
 		if !d.hold.Attempt(ch) {
-			d.roomless, d.again = true, false
+			d.roomless = true
 			d.lane.health.forget(d.ticket, d.client.clock.Mono())
 			continue
 		}
 		tries++
-		if n := len(d.r.Attempted); n == 0 || d.r.Attempted[n-1] != ch.Name {
-			d.r.Attempted = append(d.r.Attempted, ch.Name)
-		}
+		d.r.Attempted = append(d.r.Attempted, ch.Name)
 		h, err := d.attempt()
 		if cut := d.r.wasCut(d.r.ctx); cut != nil {
 			d.r.discard()
@@ -281,12 +278,6 @@ func (d *doing) run() error {
 
 // next picks the channel to try; nil: there is none left. It has been admitted when it is returned.
 func (d *doing) next(seen []bool) *Channel {
-	if d.again {
-		if d.admit(d.channel) {
-			return d.channel
-		}
-		d.again = false
-	}
 	for _, t := range d.route.tiers {
 		if ch := t.pick(seen, d.admit); ch != nil {
 			return ch
@@ -330,38 +321,41 @@ func (d *doing) noteFailing(wait time.Duration) {
 	}
 }
 
-// attempt makes one try and reads the answer's head. On success r owns the connection.
+// attempt makes one try and reads the answer's head. On success r owns the connection. An idle connection that dies under
+// its request without a byte of an answer is neither the channel's failure nor a try: the request is sent once more.
 func (d *doing) attempt() (h head, err error) {
-	fresh := d.again
-	d.again = false
-	c, reused, err := d.connect(fresh)
+	c, reused, err := d.connect(false)
 	if err != nil {
 		return h, err
 	}
 	d.hold.Sent(d.channel)
-	err = d.out.send(c, d.lane)
-	if err != nil && reused && d.severed(err) {
-		// The peer closed an idle connection before it could read all of the request: it has not begun on it.
+	err = d.exchange(c, &h)
+	if err != nil && reused && !c.got && d.severed(err) {
 		d.r.discard()
-		if c, reused, err = d.connect(true); err != nil {
+		if c, _, err = d.connect(true); err != nil {
 			return h, err
 		}
-		err = d.out.send(c, d.lane)
-	}
-	switch {
-	case err == nil:
-		err = c.readHead(&h)
-	case d.severed(err):
-		err = d.early(c, &h, err)
+		err = d.exchange(c, &h)
 	}
 	if err != nil {
 		if timedOut(err) {
 			d.timeouts++
 		}
-		d.again = reused && !c.got && d.severed(err) // an idle connection's death is not the channel's: try it anew
 		d.r.discard()
 	}
 	return h, err
+}
+
+// exchange sends the request and reads the head of its answer.
+func (d *doing) exchange(c *conn, h *head) error {
+	err := d.out.send(c, d.lane)
+	switch {
+	case err == nil:
+		return c.readHead(h)
+	case d.severed(err):
+		return d.early(c, h, err)
+	}
+	return err
 }
 
 // severed: the peer, not time and not a cut, ended the connection.
@@ -397,10 +391,6 @@ func (d *doing) judge(h head, err error) bool {
 	switch {
 	case err != nil && d.lacks(err):
 		d.last = err
-		d.lane.health.forget(d.ticket, now)
-		return false
-	case err != nil && d.again:
-		d.last = fmt.Errorf("channel %q: an idle connection had died: %w", name, err)
 		d.lane.health.forget(d.ticket, now)
 		return false
 	case err != nil:
@@ -473,6 +463,9 @@ func (d *doing) relay(h *head, now time.Duration) {
 	}
 	r.Stream = h.status < 300 && isEventStream(r.ContentType)
 	r.frame, r.last = h.frame, h.closing
+	if r.conn != nil {
+		r.conn.keep = h.keep
+	}
 	if r.frame.done {
 		r.finish()
 	}

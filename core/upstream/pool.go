@@ -14,6 +14,8 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
+const keepMargin = time.Second // an idle connection is given up so much before its peer says that it will
+
 // lane is what the client keeps of one channel: where it is, its ready request heads, its connections, its health.
 type lane struct {
 	channel    Channel // as it was when the lane was made; a changed URL or credential makes a new lane
@@ -174,7 +176,7 @@ func (p *pool) pop(now time.Duration) *conn {
 	p.mu.idle[n-1] = nil
 	p.mu.idle = p.mu.idle[:n-1]
 	p.mu.Unlock()
-	if now-c.idleAt < p.expiry {
+	if now < c.dies {
 		return c
 	}
 	p.drop(c)
@@ -187,7 +189,7 @@ func (p *pool) put(c *conn, now time.Duration) {
 	if len(c.buf) > connBuffer {
 		c.buf = make([]byte, connBuffer)
 	}
-	c.r, c.w, c.got, c.idleAt = 0, 0, false, now
+	c.r, c.w, c.got, c.dies = 0, 0, false, now+p.lasts(c)
 	p.mu.Lock()
 	keep := !p.mu.closed && len(p.mu.idle) < p.keep
 	if keep {
@@ -197,6 +199,14 @@ func (p *pool) put(c *conn, now time.Duration) {
 	if !keep {
 		p.drop(c)
 	}
+}
+
+// lasts is how long c may be kept: less than its peer does, so that it is not closed in the moment of its next use.
+func (p *pool) lasts(c *conn) time.Duration {
+	if c.keep == 0 {
+		return p.expiry
+	}
+	return min(p.expiry, max(c.keep-keepMargin, c.keep/2))
 }
 
 // drop closes a connection that its caller owns.
@@ -210,7 +220,7 @@ func (p *pool) sweep(now time.Duration) {
 	var expired []*conn
 	p.mu.Lock()
 	n := 0
-	for n < len(p.mu.idle) && now-p.mu.idle[n].idleAt >= p.expiry {
+	for n < len(p.mu.idle) && now >= p.mu.idle[n].dies {
 		n++
 	}
 	if n > 0 {

@@ -90,7 +90,7 @@ type Options struct {
 
 	Connections      int   `yaml:"connections"`        // open to one channel at a time
 	IdleConnections  int   `yaml:"idle_connections"`   // kept to one channel for reuse
-	IdleConnectionMS int64 `yaml:"idle_connection_ms"` // how long an unused connection is kept
+	IdleConnectionMS int64 `yaml:"idle_connection_ms"` // how long an unused connection is kept, or less where the peer says that it closes it sooner
 }
 
 // Defaults is o with every field that is 0 filled in.
@@ -103,7 +103,7 @@ func (o Options) Defaults() Options {
 	fill(&o.EventBytes, 8<<20)
 	fill(&o.Connections, 2048)
 	fill(&o.IdleConnections, 256)
-	fill(&o.IdleConnectionMS, 60_000)
+	fill(&o.IdleConnectionMS, 45_000)
 	return o
 }
 
