@@ -18,6 +18,7 @@ import (
 type Client struct {
 	opt    Options
 	idle   time.Duration
+	budget budget
 	clock  llm.Clock
 	trust  *tls.Config
 	dialer net.Dialer
@@ -35,6 +36,7 @@ type Client struct {
 func NewClient(o Options, clock llm.Clock) *Client {
 	c := &Client{opt: o.Defaults(), clock: clock, quit: make(chan struct{})}
 	c.idle = time.Duration(c.opt.IdleTimeoutMS) * time.Millisecond
+	c.budget.percent = int64(c.opt.RetryPercent)
 	c.trust = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(64)}
 	c.mu.lanes = make(map[string]*lane)
 	c.done.Go(c.sweep)
@@ -232,6 +234,7 @@ type doing struct {
 	channel  *Channel // of the attempt under way
 	lane     *lane
 	ticket   ticket
+	sent     bool          // an attempt before has sent the request: the next is a retry
 	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
 	short    bool          // this machine lacks what a connection takes
 	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
@@ -250,9 +253,15 @@ func (d *doing) run() error {
 		seen = make([]bool, d.route.channels)
 	}
 	d.r.Attempted = d.r.names[:0]
+	d.client.budget.ask(d.client.clock.Mono())
 	for tries := 0; tries < d.client.opt.Attempts; {
 		ch := d.next(seen)
 		if ch == nil {
+			break
+		}
+		if d.sent && !d.client.budget.retry(d.client.clock.Mono()) {
+			d.lane.health.forget(d.ticket, d.client.clock.Mono())
+			d.last = fmt.Errorf("%w; not tried again, as retries are at %d %% of the requests", d.last, d.client.opt.RetryPercent)
 			break
 		}
 		if !d.hold.Attempt(ch) {
@@ -328,6 +337,7 @@ func (d *doing) attempt() (h head, err error) {
 	if err != nil {
 		return h, err
 	}
+	d.sent = true
 	d.hold.Sent(d.channel)
 	err = d.exchange(c, &h)
 	if err != nil && reused && !c.got && d.severed(err) {

@@ -81,7 +81,8 @@ type Channel struct {
 
 // Options configure the client side. A field left 0 takes its default.
 type Options struct {
-	Attempts         int   `yaml:"attempts"` // before the first byte, 1..3
+	Attempts         int   `yaml:"attempts"`      // before the first byte, 1..3
+	RetryPercent     int   `yaml:"retry_percent"` // of requests in any 10 s that may be sent again, over all channels; 200: all, with 3 attempts
 	ConnectTimeoutMS int64 `yaml:"connect_timeout_ms"`
 	HeaderTimeoutMS  int64 `yaml:"header_timeout_ms"` // request sent to first byte
 	IdleTimeoutMS    int64 `yaml:"idle_timeout_ms"`   // between two reads of a stream
@@ -96,6 +97,7 @@ type Options struct {
 // Defaults is o with every field that is 0 filled in.
 func (o Options) Defaults() Options {
 	fill(&o.Attempts, 3)
+	fill(&o.RetryPercent, 10)
 	fill(&o.ConnectTimeoutMS, 5_000)
 	fill(&o.HeaderTimeoutMS, 120_000)
 	fill(&o.IdleTimeoutMS, 120_000)
@@ -121,6 +123,7 @@ func (o Options) Validate() error {
 		v, lo, hi int64
 	}{
 		{"attempts", int64(o.Attempts), 1, 3},
+		{"retry_percent", int64(o.RetryPercent), 1, 200},
 		{"connect_timeout_ms", o.ConnectTimeoutMS, 1, 600_000},
 		{"header_timeout_ms", o.HeaderTimeoutMS, 1, 3_600_000},
 		{"idle_timeout_ms", o.IdleTimeoutMS, 1, 3_600_000},

@@ -1,0 +1,86 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+func TestRetriesAreAShareOfRequests(t *testing.T) {
+	b := budget{percent: 10}
+	spend := func(now time.Duration) (n int) {
+		for b.retry(now) {
+			n++
+		}
+		return n
+	}
+	if n := spend(0); n != budgetFloor {
+		t.Errorf("a quiet gateway may make %d retries", n)
+	}
+	for range 1000 {
+		b.ask(s)
+	}
+	if n := spend(s); n != 100-budgetFloor {
+		t.Errorf("%d more of 1000 requests", n)
+	}
+	if n := spend(10*s - 1); n != 0 {
+		t.Errorf("%d while all of it is in the window", n)
+	}
+	if n := spend(10 * s); n != budgetFloor { // the first ten have left
+		t.Errorf("%d after ten seconds", n)
+	}
+	if n := spend(11 * s); n != 0 { // of the floor, that are still there
+		t.Errorf("%d when the requests have left", n)
+	}
+	if n := spend(time.Hour); n != budgetFloor {
+		t.Errorf("%d after an hour", n)
+	}
+	b.ask(time.Hour - s) // read before the turn by another goroutine
+	if b.mu.asks != 1 {
+		t.Errorf("%d requests", b.mu.asks)
+	}
+}
+
+// Everything fails everywhere: what reaches the channels is a tenth more than what was asked for, not three times as much.
+func TestAStormOfFailuresDoesNotMultiply(t *testing.T) {
+	a, b, c := newStub(t, status(500, "")), newStub(t, status(500, "")), newStub(t, status(500, ""))
+	r := newRig(t, Options{}, openai("a", a.url), openai("b", b.url), openai("c", c.url))
+	req := newRequest(t, r.cat, llm.Chat, plainBody)
+	req.Caller = 7 // alone, so that no channel sleeps
+	const calls = 500
+	var last error
+	for range calls {
+		if _, last = r.client.Do(context.Background(), r.cat, req, new(watcher)); last == nil {
+			t.Fatal("a 500 was relayed")
+		}
+	}
+	sent := a.requests.Load() + b.requests.Load() + c.requests.Load()
+	if sent < calls+calls/20 || sent > calls+calls/10+budgetFloor {
+		t.Errorf("%d requests were sent for %d", sent, calls)
+	}
+	var e *llm.Error
+	if !errors.As(last, &e) || e.Err == nil {
+		t.Fatal(last)
+	}
+	contains(t, e.Err.Error(), "retries are at 10 % of the requests")
+}
+
+// A channel that cannot be reached costs nobody anything: moving on from it is free.
+func TestMovingOnFromAnUnreachableChannelIsFree(t *testing.T) {
+	up := newStub(t, fine)
+	first := openai("a", vacant(t))
+	first.Priority = 1
+	r := newRig(t, Options{}, first, openai("b", up.url))
+	for i := range 50 {
+		if _, _, err := r.call(); err != nil {
+			t.Fatal(i, err)
+		}
+		r.clock.advance(time.Minute / 50) // it is tried again and again
+	}
+	if n := r.client.budget.mu.retries; n != 0 {
+		t.Errorf("%d retries were counted", n)
+	}
+}
