@@ -168,14 +168,13 @@ func (r *relay) event(e *upstream.Event) {
 	if u, ok, _ := r.parser.Usage(); ok && e.HasUsage && r.server.believes(r.call, u) {
 		r.usage, r.news = u, true
 	}
+	asked := r.call.head.IncludeUsage == llm.True
 	switch {
 	case e.Terminal:
 		r.seen = true
-		r.terminal = append(r.terminal[:0], e.Raw...)
-	case r.call.head.IncludeUsage == llm.True:
-		r.out = append(r.out, e.Raw...)
-	case !e.Empty:
-		r.out = append(append(r.out, e.Raw[:e.Null[0]]...), e.Raw[e.Null[1]:]...)
+		r.terminal = e.AppendTo(r.terminal[:0], true)
+	case asked || !e.Empty:
+		r.out = e.AppendTo(r.out, asked)
 	}
 }
 

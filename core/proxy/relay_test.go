@@ -75,6 +75,11 @@ func TestS01Framings(t *testing.T) {
 			if e := r.journal.last(t); e.Usage.OutputTokens != 15 || e.Estimated {
 				t.Errorf("%s as %s: %+v", x.path, framing, e)
 			}
+			for _, field := range []string{"id", "retry"} {
+				if regexp.MustCompile(`(?:^|[\r\n])` + field + `:`).Match(p.body) {
+					t.Errorf("%s as %s: a line of %s reached the client", x.path, framing, field)
+				}
+			}
 		}
 	}
 	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=5,big_event=2MB").want(t, 200)

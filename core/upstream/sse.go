@@ -240,11 +240,12 @@ func (p *Parser) begin() {
 // stands says that from one offset in an event's data on, the bytes are those from another in Raw on.
 type stands struct{ data, raw int }
 
-// line takes a data line, which ends at end in its event; id, event, retry and comments are the client's business (the data
-// names its event).
+// line takes a data line, which ends at end in its event; event and comments are the client's business (the data names its
+// event), id and retry nobody's.
 func (p *Parser) line(line []byte, end int) {
 	value, ok := bytes.CutPrefix(line, []byte("data"))
 	if !ok {
+		p.ev.resumes = p.ev.resumes || resumes(line)
 		return
 	}
 	if len(value) > 0 {
@@ -264,6 +265,40 @@ func (p *Parser) line(line []byte, end int) {
 	p.joined = append(append(append(p.joined[:0], p.ev.Data...), '\n'), value...)
 	p.ev.Data = p.joined
 	p.from = append(p.from, stands{len(p.joined) - len(value), end - len(value)})
+}
+
+// resumes tells a line of id or retry, which are for a client that comes back for the rest of a stream. No provider has a
+// rest, and a decoder that has met an id takes each comment behind it for an event of no data.
+func resumes(line []byte) bool {
+	field, _, _ := bytes.Cut(line, []byte(":"))
+	return string(field) == "id" || string(field) == "retry"
+}
+
+// AppendTo appends what of the event is for a client: all but lines of id and retry. A usage member that is null is for
+// one that asked for usage. Of an event that has nothing else nothing is left.
+func (e *Event) AppendTo(dst []byte, asked bool) []byte {
+	from := len(dst)
+	if asked {
+		dst = append(dst, e.Raw...)
+	} else {
+		dst = append(append(dst, e.Raw[:e.Null[0]]...), e.Raw[e.Null[1]:]...)
+	}
+	if !e.resumes {
+		return dst
+	}
+	l, to, says := walk(dst[from:], 0), from, false
+	for ok := true; ok; {
+		var start, end, after int
+		start, end, after, ok = l.next()
+		if line := dst[from+start : from+end]; !resumes(line) {
+			says = says || len(line) > 0
+			to += copy(dst[to:], dst[from+start:from+after])
+		}
+	}
+	if !says {
+		return dst[:from]
+	}
+	return dst[:to]
 }
 
 func (p *Parser) finish(raw []byte, visit func(e *Event)) {
@@ -329,7 +364,7 @@ func (p *Parser) walk() bool {
 	}
 	if c.bad {
 		p.tally, p.deltas = was, p.deltas[:0]
-		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data}
+		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data, resumes: p.ev.resumes}
 		return false
 	}
 	if e := &p.ev; len(p.deltas) == 1 && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {

@@ -201,5 +201,6 @@ type Event struct {
 	Empty    bool // a usage chunk without choices: reaches only the client that asked for it
 	// Null is from where to where in Raw a usage member stands that is null, a comma included: what other chunks carry where
 	// usage was asked for. Equal: there is none, or it is spread over two lines.
-	Null [2]int
+	Null    [2]int
+	resumes bool // lines of id or retry are in Raw
 }
