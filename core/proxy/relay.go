@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -130,15 +131,19 @@ func (r *relay) next() (out []byte, err error) {
 	return r.step()
 }
 
-// step gives the next whole events for the client: everything the upstream has sent so far, in one flush.
+// step gives the next whole events for the client: everything the upstream has sent so far, in one flush; or a sign of
+// life, when that has been nothing for a while.
 func (r *relay) step() ([]byte, error) {
 	if r.ended {
 		return nil, io.EOF
 	}
 	r.out = r.out[:0]
-	raw, err := r.resp.Next()
-	if err != nil {
+	raw, err := r.resp.NextWithin(time.Duration(r.server.o.HeartbeatMS) * time.Millisecond)
+	switch {
+	case err != nil:
 		return r.broke(err)
+	case raw == nil:
+		return r.heartbeat(), nil
 	}
 	r.parser.Parse(raw, r.visit)
 	if r.call.terms.open {
@@ -155,6 +160,15 @@ func (r *relay) step() ([]byte, error) {
 		return r.complete(), nil
 	}
 	return r.out, nil
+}
+
+// heartbeat is what a client gets so that nothing on the way takes the silence for the end: Anthropic's is an event that its
+// SDKs pass over, others get a comment. No blank line follows that: there are decoders that make an event of it.
+func (r *relay) heartbeat() []byte {
+	if r.call.dialect == llm.Anthropic {
+		return append(r.out, "event: ping\ndata: {\"type\": \"ping\"}\n\n"...)
+	}
+	return append(r.out, ":\n"...)
 }
 
 // event sorts one event: for the client, withheld, or not for this client. Each is counted for itself, so that neither

@@ -28,7 +28,8 @@ type Options struct {
 	HeaderBytes    int   `yaml:"header_bytes"`     // 16 KiB
 	Connections    int   `yaml:"connections"`      // 10,000; beyond, the one that has been idle longest is closed, or the new one waits
 	ReadTimeoutMS  int64 `yaml:"read_timeout_ms"`  // a request's head and body; 60 s
-	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // one flush; 60 s
+	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // one flush; 30 s
+	HeartbeatMS    int64 `yaml:"heartbeat_ms"`     // a stream may be silent for so long before its client gets a sign of life; 10 s
 }
 
 func (o Options) withDefaults() Options {
@@ -47,7 +48,10 @@ func (o Options) withDefaults() Options {
 		o.ReadTimeoutMS = 60_000
 	}
 	if o.WriteTimeoutMS <= 0 {
-		o.WriteTimeoutMS = 60_000
+		o.WriteTimeoutMS = 30_000
+	}
+	if o.HeartbeatMS <= 0 {
+		o.HeartbeatMS = 10_000
 	}
 	return o
 }

@@ -25,7 +25,8 @@ type reading struct {
 	frame  frame
 	last   bool // the connection ends with this answer
 	events events
-	err    error // why no more can be read; io.EOF at a clean end
+	err    error     // why no more can be read; io.EOF at a clean end
+	giveUp time.Time // when the silence of a stream is over the idle timeout; zero: it is not silent
 	names  [3]string
 }
 
@@ -192,7 +193,12 @@ func (r *Response) discard() {
 // Next gives the events that are already buffered, at least one: raw bytes ending at an event's end, valid until the
 // next call, in which the channel's credential is blotted out. io.EOF after the last. Events inside are visited by Parser.Parse. Other errors: KindTimeout after
 // Options.IdleTimeoutMS of silence, KindUpstream when the upstream broke off, ctx's error or context.Canceled when cut.
-func (r *Response) Next() ([]byte, error) {
+func (r *Response) Next() ([]byte, error) { return r.NextWithin(2 * r.client.idle) }
+
+// NextWithin is Next for a reader that has something to do meanwhile: nil without an error when d has passed and no event
+// has become whole.
+func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
+	var until time.Time
 	ev := &r.events
 	ev.shift()
 	r.heed()
@@ -216,8 +222,37 @@ func (r *Response) Next() ([]byte, error) {
 			r.fail(llm.Errorf(llm.KindUpstream, "the upstream sent an event of over %d bytes", limit), nil)
 			return nil, r.err
 		}
-		_ = r.fill() // r.err says it on the next round
+		if r.listen(&until, d) {
+			return nil, nil
+		}
 	}
+}
+
+// listen waits for more of a stream until a time, which is d from now unless it is set, and at most the idle timeout; over
+// tells that the time has come. r.err says how else it ended.
+func (r *Response) listen(until *time.Time, d time.Duration) (over bool) {
+	now := r.client.clock.Wall()
+	if until.IsZero() {
+		*until = now.Add(d)
+	}
+	if r.giveUp.IsZero() {
+		r.giveUp = now.Add(r.client.idle)
+	}
+	first, soon := r.giveUp, until.Before(r.giveUp)
+	if soon {
+		first = *until
+	}
+	_ = r.conn.sock.SetReadDeadline(first) // fails only on a closed socket: so will the read
+	err := r.conn.fill()
+	switch {
+	case err == nil:
+		r.giveUp = time.Time{}
+	case soon && timedOut(err):
+		return true
+	default:
+		_ = r.broken(err)
+	}
+	return false
 }
 
 // Cancel cuts the connection; safe from any goroutine, any number of times. Reads return an error at once.
