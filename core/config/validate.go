@@ -48,6 +48,8 @@ func choices(path string) []string {
 		return []string{"text", "json"}
 	case "ledger.durability":
 		return []string{string(ledger.Process), string(ledger.Power)}
+	case "upstream.adaptive_concurrency":
+		return []string{upstream.AdaptAfterOverload, upstream.AdaptAlways, upstream.AdaptOff}
 	case "limits.dimensions[]":
 		return []string{"global", "key", "model", "user", "org", "ip", "end_user", "key+model"}
 	case "limits.defaults":

@@ -125,7 +125,7 @@ func picks(rt *route, n int, usable func(*Channel) bool) map[string]int {
 	for range n {
 		seen := make([]bool, rt.channels)
 		for _, tier := range rt.tiers {
-			if ch := tier.pick(seen, usable); ch != nil {
+			if ch := tier.pick(seen, func(*Channel) int64 { return 0 }, usable); ch != nil {
 				got[ch.Name]++
 				break
 			}

@@ -166,8 +166,8 @@ func (v *verdict) asks(level int) time.Duration {
 	return min(max(min(coolFirst<<level, coolBusy), v.wait), coolMost)
 }
 
-// fail: no answer to relay.
-func (h *health) fail(t ticket, now time.Duration, v verdict) {
+// fail: no answer to relay. True when the channel was up and falls asleep with this.
+func (h *health) fail(t ticket, now time.Duration, v verdict) (asleep bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = v.status
@@ -178,7 +178,7 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 		if v.class.full() && h.mu.state == cooling {
 			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
 		}
-		return
+		return false
 	}
 	patient := v.class == failing || v.status == 403
 	switch {
@@ -192,8 +192,10 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) {
 	case h.mu.state == up && v.class.full() && h.mu.suspect && v.caller == h.mu.cause:
 		h.restLocked(t, now, &v)
 	default:
+		asleep = h.mu.state == up
 		h.coolLocked(now, &v)
 	}
+	return asleep
 }
 
 // restLocked keeps one caller from the channel: nobody else has seen it fail.

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -353,9 +354,10 @@ func TestOverloadedChannelSleepsForItsOwnWait(t *testing.T) {
 			"a date":       func() string { return "Retry-After: " + time.Now().Add(9*time.Second).UTC().Format(http.TimeFormat) },
 			"an old date":  func() string { return "Retry-After: Sun, 06 Nov 1994 08:49:37 GMT" },
 		} {
-			full := true
+			var full atomic.Bool
+			full.Store(true)
 			st := newStub(t, func(x *exchange) bool {
-				if full {
+				if full.Load() {
 					return status(code, header()+"\r\n")(x)
 				}
 				return fine(x)
@@ -369,7 +371,7 @@ func TestOverloadedChannelSleepsForItsOwnWait(t *testing.T) {
 			if h := r.client.Health(r.cat)[0]; h.State != "cooling" || float64(h.UntilMS) < least*1000 || float64(h.UntilMS) > most*1000 {
 				t.Errorf("%d, %s: %+v", code, form, h)
 			}
-			full = false
+			full.Store(false)
 			if _, _, err := r.call(); err == nil || st.requests.Load() != 1 {
 				t.Errorf("%d, %s: it was asked while it sleeps", code, form)
 			}

@@ -92,6 +92,7 @@ func (c *Client) Health(cat *Catalog) []Health {
 		c.mu.RUnlock()
 		if l != nil && l.serves(ch) {
 			h = l.health.report(ch.Name, c.clock.Mono())
+			h.InFlight, h.Limit, h.Waiting = l.gate.report()
 		}
 		if ch.State == "disabled" {
 			h.State, h.UntilMS = "disabled", 0
@@ -123,6 +124,17 @@ func (c *Client) lane(ch *Channel) *lane {
 		l.pool.close()
 	}
 	return fresh
+}
+
+// flying is how many attempts a channel carries.
+func (c *Client) flying(ch *Channel) int64 {
+	c.mu.RLock()
+	l := c.mu.lanes[ch.Name]
+	c.mu.RUnlock()
+	if l == nil {
+		return 0
+	}
+	return l.gate.flying.Load()
 }
 
 // follow closes the lanes of channels that a newer catalog no longer has.
@@ -231,6 +243,7 @@ type doing struct {
 	r      *Response
 	out    *outgoing
 
+	crowded  *Channel // the first that has no place
 	channel  *Channel // of the attempt under way
 	lane     *lane
 	ticket   ticket
@@ -267,6 +280,7 @@ func (d *doing) run() error {
 		if !d.hold.Attempt(ch) {
 			d.roomless = true
 			d.lane.health.forget(d.ticket, d.client.clock.Mono())
+			d.r.place.leave()
 			continue
 		}
 		tries++
@@ -280,28 +294,66 @@ func (d *doing) run() error {
 		if d.judge(h, err) {
 			return nil
 		}
+		d.r.place.leave()
 		d.hold.Refused(ch)
+	}
+	if cut := d.r.wasCut(d.r.ctx); cut != nil {
+		return cut
 	}
 	return d.failure()
 }
 
-// next picks the channel to try; nil: there is none left. It has been admitted when it is returned.
+// next picks the channel to try; nil: there is none left. It has been admitted when it is returned. When those that are
+// awake have no place left, it waits for one on the first of them.
 func (d *doing) next(seen []bool) *Channel {
 	for _, t := range d.route.tiers {
-		if ch := t.pick(seen, d.admit); ch != nil {
+		if ch := t.pick(seen, d.client.flying, d.admit); ch != nil {
 			return ch
 		}
 	}
-	return nil
+	ch := d.crowded
+	if ch == nil {
+		return nil
+	}
+	d.crowded, d.roomless = nil, true
+	l := d.client.lane(ch)
+	if l == nil {
+		return nil
+	}
+	var found bool
+	if d.r.place, found = l.gate.wait(d.r.ctx, time.Duration(d.client.opt.QueueWaitMS)*time.Millisecond); !found {
+		return nil
+	}
+	if !d.awake(ch, l) {
+		d.r.place.leave()
+		return nil
+	}
+	return ch
 }
 
-// admit asks a channel's health; when it sleeps, it notes why.
+// admit asks a channel's health, and for a place on it.
 func (d *doing) admit(ch *Channel) bool {
 	l := d.client.lane(ch)
 	if l == nil {
 		d.last = errors.New("the client is closed")
 		return false
 	}
+	if !d.awake(ch, l) {
+		return false
+	}
+	now := d.client.clock.Mono()
+	var found bool
+	if d.r.place, found = l.gate.enter(now, ch.ConcurrencyLimit, d.ticket.probe); !found {
+		l.health.forget(d.ticket, now)
+		if d.crowded == nil {
+			d.crowded = ch
+		}
+	}
+	return found
+}
+
+// awake asks a channel's health; when it sleeps, it notes why.
+func (d *doing) awake(ch *Channel, l *lane) bool {
 	now := d.client.clock.Mono()
 	t, ok := l.health.admit(now, d.req.Caller)
 	if ok {
@@ -412,12 +464,18 @@ func (d *doing) judge(h head, err error) bool {
 	why, relay := classify(&h)
 	if relay {
 		d.lane.health.succeed(d.ticket, now, h.status, d.req.Caller)
+		if h.status < 300 {
+			d.lane.gate.answered()
+		}
 		d.relay(&h, now)
 		return true
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
-	d.lane.health.fail(d.ticket, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
+	asleep := d.lane.health.fail(d.ticket, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
+	if asleep && why.full() {
+		d.lane.gate.overloaded(now)
+	}
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
 		d.noteLimited(max(wait, time.Millisecond))

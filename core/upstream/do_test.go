@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,9 +156,9 @@ func TestDeadIdleConnectionsAreNoticed(t *testing.T) {
 // The peer closes an idle connection in the very moment it is used: the request is sent once more, at the price of nothing,
 // and the channel is not blamed. A new connection that dies is the channel's failure.
 func TestStaleConnectionIsTriedAnew(t *testing.T) {
-	dying := false
+	var dying atomic.Bool
 	s := newStub(t, func(x *exchange) bool {
-		if dying || x.n%2 == 0 {
+		if dying.Load() || x.n%2 == 0 {
 			return false // takes the second request of a connection and closes without a word
 		}
 		return fine(x)
@@ -183,7 +184,7 @@ func TestStaleConnectionIsTriedAnew(t *testing.T) {
 	if h := r.client.Health(r.cat)[0]; h.State != "up" || h.Failures != 0 {
 		t.Errorf("%+v", h)
 	}
-	dying = true
+	dying.Store(true)
 	before := s.requests.Load()
 	_, _, err := r.call()
 	asError(t, err, llm.KindUpstream)

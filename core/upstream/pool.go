@@ -27,6 +27,7 @@ type lane struct {
 	clock      llm.Clock
 	pool       pool
 	health     health
+	gate       gate
 	headerTime time.Duration
 	dialer     net.Dialer
 }
@@ -36,6 +37,7 @@ func newLane(ch *Channel, o *Options, clock llm.Clock, trust *tls.Config) *lane 
 	l := &lane{channel: *ch, site: s, secret: newSecret(ch.Credential), clock: clock,
 		patience:   time.Duration(o.ConnectTimeoutMS) * time.Millisecond,
 		headerTime: time.Duration(o.HeaderTimeoutMS) * time.Millisecond}
+	l.gate.init(o)
 	l.pool.open, l.pool.keep = o.Connections, o.IdleConnections
 	l.pool.expiry = time.Duration(o.IdleConnectionMS) * time.Millisecond
 	for ep := llm.Chat; ep <= llm.CountTokens; ep++ {

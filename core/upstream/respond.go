@@ -20,6 +20,7 @@ type reading struct {
 	client *Client
 	ctx    context.Context
 	stop   func() bool // ends the watch on ctx
+	place  place       // on the channel
 	lane   *lane
 	conn   *conn // nil once it was given back or closed
 	frame  frame
@@ -271,6 +272,7 @@ func (r *Response) Close() {
 	if r.err == nil {
 		r.err = io.ErrClosedPipe
 	}
+	r.place.leave()
 	r.events.free()
 }
 

@@ -30,9 +30,9 @@ type member struct {
 	at int // index in the route
 }
 
-// pick takes turns until one falls on a channel that is not yet seen and that usable accepts. Every channel asked is
-// marked in seen, so that none is asked twice in a call.
-func (t *tier) pick(seen []bool, usable func(*Channel) bool) *Channel {
+// pick takes turns until one falls on a channel that is not yet seen, gives it to a less busy one if there is any, and asks
+// usable. Every channel asked is marked in seen, so that none is asked twice in a call.
+func (t *tier) pick(seen []bool, flying func(*Channel) int64, usable func(*Channel) bool) *Channel {
 	left := 0
 	for _, m := range t.members {
 		if !seen[m.at] {
@@ -50,6 +50,9 @@ func (t *tier) pick(seen []bool, usable func(*Channel) bool) *Channel {
 		if seen[m.at] {
 			continue
 		}
+		if left > 1 {
+			m = t.idler(m, seen, flying)
+		}
 		seen[m.at] = true
 		left--
 		if usable(m.Channel) {
@@ -57,6 +60,24 @@ func (t *tier) pick(seen []bool, usable func(*Channel) bool) *Channel {
 		}
 	}
 	return t.sweep(seen, usable)
+}
+
+// idler is m, unless another would still have no more in flight for its weight than m has already, were it given this
+// attempt, too. So turns keep the shares while all answer alike, and one that answers slowly does not gather what is open.
+func (t *tier) idler(m member, seen []bool, flying func(*Channel) int64) member {
+	busy := flying(m.Channel)
+	if busy == 0 {
+		return m
+	}
+	for _, o := range t.members {
+		if seen[o.at] || o.at == m.at {
+			continue
+		}
+		if n := flying(o.Channel) + 1; n*int64(m.Weight) <= busy*int64(o.Weight) {
+			m, busy = o, n-1
+		}
+	}
+	return m
 }
 
 // sweep asks whoever the turns passed by: other calls took turns in between.

@@ -39,6 +39,8 @@
 package upstream
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -92,6 +94,11 @@ type Options struct {
 	Connections      int   `yaml:"connections"`        // open to one channel at a time
 	IdleConnections  int   `yaml:"idle_connections"`   // kept to one channel for reuse
 	IdleConnectionMS int64 `yaml:"idle_connection_ms"` // how long an unused connection is kept, or less where the peer says that it closes it sooner
+
+	QueueRequests int    `yaml:"queue_requests"`       // that may wait for a place on one channel
+	QueueWaitMS   int64  `yaml:"queue_wait_ms"`        // how long one waits
+	Adapt         string `yaml:"adaptive_concurrency"` // AdaptAfterOverload | AdaptAlways | AdaptOff
+	AdaptStart    int    `yaml:"adaptive_start"`       // places on a channel to begin with
 }
 
 // Defaults is o with every field that is 0 filled in.
@@ -106,6 +113,10 @@ func (o Options) Defaults() Options {
 	fill(&o.Connections, 2048)
 	fill(&o.IdleConnections, 256)
 	fill(&o.IdleConnectionMS, 45_000)
+	fill(&o.QueueRequests, 64)
+	fill(&o.QueueWaitMS, 1_000)
+	fill(&o.Adapt, AdaptAfterOverload)
+	fill(&o.AdaptStart, 20)
 	return o
 }
 
@@ -132,10 +143,16 @@ func (o Options) Validate() error {
 		{"connections", int64(o.Connections), 1, 65_536},
 		{"idle_connections", int64(o.IdleConnections), 1, 65_536},
 		{"idle_connection_ms", o.IdleConnectionMS, 1, 3_600_000},
+		{"queue_requests", int64(o.QueueRequests), 1, 65_536},
+		{"queue_wait_ms", o.QueueWaitMS, 1, 60_000},
+		{"adaptive_start", int64(o.AdaptStart), 1, 65_536},
 	} {
 		if f.v < f.lo || f.v > f.hi {
 			return llm.Invalid(f.name, "%s is %d; expected %d to %d", f.name, f.v, f.lo, f.hi)
 		}
+	}
+	if modes := []string{AdaptAfterOverload, AdaptAlways, AdaptOff}; !slices.Contains(modes, o.Adapt) {
+		return llm.Invalid("adaptive_concurrency", "adaptive_concurrency is %q; expected %s%s", o.Adapt, strings.Join(modes, ", "), didYouMean(o.Adapt, modes))
 	}
 	return nil
 }
@@ -172,6 +189,9 @@ type Health struct {
 	UntilMS    int64  // how long it still sleeps
 	Failures   int64  // in a row
 	LastStatus int    // of its latest answer; 0: the latest attempt brought none
+	InFlight   int64
+	Limit      int64 // of InFlight, as configured, learned, or while it wakes; 0: none
+	Waiting    int   // for a place
 }
 
 // Response is an upstream's answer. Its owner must Close it, once; a fully read answer gives its connection back.

@@ -1,0 +1,233 @@
+package upstream
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// When a channel's concurrency is learned.
+const (
+	AdaptAfterOverload = "after_overload" // from its first 429, 503 or 529 on: what was never refused needs no bound
+	AdaptAlways        = "always"         // from its first request on
+	AdaptOff           = "off"
+)
+
+const (
+	shrinkEvery = time.Second // one burst of refusals is one piece of news
+	shrinkTo    = 0.7
+	growBy      = 1.1
+	fullShare   = 0.8 // of the limit in use: below it, an answer says nothing about the limit
+	rampStep    = 2   // how much each good answer widens a channel that wakes: its own place, and two more
+)
+
+// gate bounds the attempts that one channel carries at a time, by the least of three numbers:
+//
+//	most   the channel's own limit, as configured
+//	limit  what it was seen to carry. It starts at 20, or at 0.7 of what was in flight when the channel first refused;
+//	       grows by a tenth after as many good answers as itself, counted only while four fifths of it are used; and shrinks
+//	       to 0.7, at most once a second, when the channel falls asleep because it has too much to do. Slowness, a client
+//	       that left, and a complaint about a request say nothing about it. A refusal that health takes for one caller's own
+//	       does not count either
+//	ramp   after such a sleep: 1, the probe; two more with each good answer, and twice as many with each second in which
+//	       nothing was refused (providers refuse at once, and some answer late), until limit, or what was in flight, is
+//	       reached. Without it all who waited would come back together, and bring the next sleep about
+//
+// Whoever finds no place may wait for one, in a short queue, first come first served; when the channel falls asleep all who
+// wait are told no. An attempt has its place until its Response is closed.
+type gate struct {
+	flying atomic.Int64 // changes under mu; read without it where channels are compared
+	queue  int          // who may wait
+	adapt  string
+	start  float64
+	mu     struct {
+		sync.Mutex
+		most    int64         // 0: none
+		limit   float64       // 0: not learned
+		good    int64         // answers since limit changed
+		shrunk  time.Duration // Mono of the last time
+		sleeps  uint64        // so far
+		old     int64         // in flight since before the latest
+		ramp    int64         // 0: none
+		goal    int64         // of ramp
+		ramped  time.Duration // Mono when it last grew by time; 0: nobody came since the sleep
+		waiting []*waiter     // oldest first
+	}
+}
+
+// place is the right to one attempt; the zero value is none.
+type place struct {
+	gate   *gate
+	sleeps uint64 // when it was taken
+}
+
+type waiter struct {
+	done  chan struct{} // closed when decided
+	place place
+}
+
+func (g *gate) init(o *Options) {
+	g.queue, g.adapt, g.start = o.QueueRequests, o.Adapt, float64(o.AdaptStart)
+	if g.adapt == AdaptAlways {
+		g.mu.limit = g.start
+	}
+}
+
+// enter takes a place if there is one. most is the channel's own limit, 0 for none.
+func (g *gate) enter(now time.Duration, most int64, probe bool) (place, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.most = most
+	g.rampLocked(now)
+	g.grantLocked()
+	free := len(g.mu.waiting) == 0 && g.flying.Load() < g.roomLocked()
+	if !free && !(probe && (most == 0 || g.flying.Load() < most)) {
+		return place{}, false
+	}
+	return g.takeLocked(), true
+}
+
+func (g *gate) takeLocked() place {
+	g.flying.Add(1)
+	return place{g, g.mu.sleeps}
+}
+
+// leave gives a place back.
+func (p *place) leave() {
+	g := p.gate
+	if g == nil {
+		return
+	}
+	p.gate = nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.flying.Add(-1)
+	if p.sleeps != g.mu.sleeps {
+		g.mu.old--
+	}
+	g.grantLocked()
+}
+
+// wait takes a place as soon as there is one; false: not within patience, not before ctx ended, or the queue is full.
+func (g *gate) wait(ctx context.Context, patience time.Duration) (place, bool) {
+	w := &waiter{done: make(chan struct{})}
+	g.mu.Lock()
+	if len(g.mu.waiting) >= g.queue {
+		g.mu.Unlock()
+		return place{}, false
+	}
+	g.mu.waiting = append(g.mu.waiting, w)
+	g.grantLocked() // a place may have become free since enter
+	g.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.mu.waiting, w); i >= 0 {
+		g.mu.waiting = slices.Delete(g.mu.waiting, i, i+1)
+	}
+	return w.place, w.place.gate != nil
+}
+
+// answered: the channel did what it was asked.
+func (g *gate) answered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.mu.ramp > 0:
+		g.widenLocked(g.mu.ramp + rampStep)
+	case g.mu.limit > 0 && float64(g.flying.Load()) >= fullShare*math.Floor(g.mu.limit):
+		if g.mu.good++; float64(g.mu.good) >= math.Floor(g.mu.limit) {
+			g.mu.limit, g.mu.good = max(g.mu.limit*growBy, g.mu.limit+1), 0
+			if g.mu.limit < 10 { // a tenth of it is less than a place
+				g.mu.limit = math.Floor(g.mu.limit)
+			}
+		}
+	default:
+		return
+	}
+	g.grantLocked()
+}
+
+// overloaded: the channel was up and falls asleep because it has too much to do.
+func (g *gate) overloaded(now time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	flying := g.flying.Load()
+	switch {
+	case g.adapt == AdaptOff:
+	case g.mu.limit == 0:
+		g.mu.limit, g.mu.shrunk, g.mu.good = max(g.start, shrinkTo*float64(flying)), now, 0
+	case g.mu.shrunk == 0 || now-g.mu.shrunk >= shrinkEvery:
+		g.mu.limit, g.mu.shrunk, g.mu.good = max(g.mu.limit*shrinkTo, 1), now, 0
+	}
+	g.mu.goal = flying
+	if g.mu.limit > 0 {
+		g.mu.goal = int64(g.mu.limit)
+	}
+	g.mu.ramp, g.mu.ramped, g.mu.old = 1, 0, flying
+	g.mu.sleeps++
+	for _, w := range g.mu.waiting {
+		close(w.done)
+	}
+	g.mu.waiting = nil
+}
+
+// rampLocked widens a channel that wakes with the time that passes.
+func (g *gate) rampLocked(now time.Duration) {
+	switch {
+	case g.mu.ramp == 0:
+	case g.mu.ramped == 0:
+		g.mu.ramped = now
+	case now-g.mu.ramped >= time.Second:
+		g.mu.ramped = now
+		g.widenLocked(2 * g.mu.ramp)
+	}
+}
+
+func (g *gate) widenLocked(ramp int64) {
+	if g.mu.ramp = ramp; ramp >= g.mu.goal {
+		g.mu.ramp = 0
+	}
+}
+
+func (g *gate) roomLocked() int64 {
+	room := int64(math.MaxInt64)
+	if g.mu.most > 0 {
+		room = g.mu.most
+	}
+	if g.mu.limit > 0 {
+		room = min(room, int64(g.mu.limit))
+	}
+	if g.mu.ramp > 0 {
+		room = min(room, g.mu.old+g.mu.ramp)
+	}
+	return room
+}
+
+func (g *gate) grantLocked() {
+	for len(g.mu.waiting) > 0 && g.flying.Load() < g.roomLocked() {
+		w := g.mu.waiting[0]
+		g.mu.waiting = slices.Delete(g.mu.waiting, 0, 1)
+		w.place = g.takeLocked()
+		close(w.done)
+	}
+}
+
+// report gives what is in flight, what may be (0: anything), and who waits.
+func (g *gate) report() (flying, limit int64, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if limit = g.roomLocked(); limit == math.MaxInt64 {
+		limit = 0
+	}
+	return g.flying.Load(), limit, len(g.mu.waiting)
+}

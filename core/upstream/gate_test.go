@@ -1,0 +1,423 @@
+package upstream
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+func newGate(o Options) *gate {
+	g := new(gate)
+	o = o.Defaults()
+	g.init(&o)
+	return g
+}
+
+// fillUp enters until there is no place.
+func (g *gate) fillUp(now time.Duration) (taken []place) {
+	for len(taken) < 1000 {
+		p, ok := g.enter(now, 0, false)
+		if !ok {
+			break
+		}
+		taken = append(taken, p)
+	}
+	return taken
+}
+
+func leaveAll(ps []place) {
+	for i := range ps {
+		ps[i].leave()
+	}
+}
+
+func TestConcurrencyIsLearned(t *testing.T) {
+	g := newGate(Options{Adapt: AdaptAlways})
+	held := g.fillUp(0)
+	if len(held) != 20 {
+		t.Fatalf("%d places to begin with", len(held))
+	}
+	for range 20 {
+		g.answered()
+	}
+	if more := g.fillUp(0); len(more) != 2 {
+		t.Errorf("%d more after twenty good answers", len(more))
+	} else {
+		leaveAll(more)
+	}
+	leaveAll(held[:5]) // 15 of 22 are in use
+	for range 100 {
+		g.answered()
+	}
+	if more := g.fillUp(0); len(more) != 7 {
+		t.Errorf("it grew while less than four fifths were used: %d", len(more))
+	}
+
+	g.overloaded(s)
+	g.overloaded(2*s - 1)
+	if limit := g.mu.limit; limit < 15.3 || limit > 15.5 {
+		t.Errorf("22 shrank to %v", limit)
+	}
+	g.overloaded(2 * s)
+	if limit := g.mu.limit; limit < 10.7 || limit > 10.9 {
+		t.Errorf("and then to %v", limit)
+	}
+	for now := 3 * s; now < time.Minute; now += s {
+		g.overloaded(now)
+	}
+	if g.mu.limit != 1 {
+		t.Errorf("after a minute of refusals: %v", g.mu.limit)
+	}
+}
+
+// What was never refused is not bounded; the first refusal is where learning begins. Off stays off.
+func TestConcurrencyIsLearnedFromTheFirstRefusal(t *testing.T) {
+	for _, tt := range []struct {
+		adapt  string
+		flying int
+		limit  int64
+	}{{AdaptAfterOverload, 100, 70}, {AdaptAfterOverload, 5, 20}, {AdaptOff, 100, 0}} {
+		g := newGate(Options{Adapt: tt.adapt})
+		var held []place
+		for range tt.flying {
+			p, ok := g.enter(0, 0, false)
+			if !ok {
+				t.Fatal("bounded before anything was refused")
+			}
+			held = append(held, p)
+		}
+		g.overloaded(0)
+		leaveAll(held)
+		for range 100 {
+			g.answered()
+		}
+		if _, limit, _ := g.report(); limit != tt.limit {
+			t.Errorf("%s, %d in flight: limit %d, want %d", tt.adapt, tt.flying, limit, tt.limit)
+		}
+	}
+}
+
+// A channel that wakes is filled step by step: a probe, then two more for each good answer, beside what was in flight
+// before it fell asleep.
+func TestAChannelWakesStepByStep(t *testing.T) {
+	g := newGate(Options{Adapt: AdaptOff})
+	var long []place
+	for range 40 {
+		p, _ := g.enter(0, 0, false)
+		long = append(long, p)
+	}
+	g.overloaded(0)
+	probe, ok := g.enter(s, 0, true)
+	if !ok {
+		t.Fatal("long answers keep the probe out")
+	}
+	all := []place{probe}
+	for _, want := range []int{3, 9, 27} {
+		if more := g.fillUp(s); len(more) != 0 {
+			t.Fatalf("%d more without a word of those in flight", len(more))
+		}
+		for range len(all) {
+			g.answered()
+		}
+		if all = append(all, g.fillUp(s)...); len(all) != want {
+			t.Fatalf("%d beside the long ones, want %d", len(all), want)
+		}
+	}
+	leaveAll(long[:20])
+	if more := g.fillUp(s); len(more) != 0 {
+		t.Errorf("the end of old answers made room for %d", len(more))
+	}
+	for range 7 {
+		g.answered() // 41: as many as before
+	}
+	if more := g.fillUp(s); len(more) != 1000 {
+		t.Errorf("still %d when it is awake", len(more))
+	}
+
+	g = newGate(Options{Adapt: AdaptOff})
+	held := g.fillUp(0)[:64]
+	g.overloaded(0)
+	leaveAll(held)
+	if n := len(g.fillUp(s)); n != 1 {
+		t.Errorf("%d at once", n)
+	}
+	if n := len(g.fillUp(2 * s)); n != 1 {
+		t.Errorf("%d more when nothing was refused for a second", n)
+	}
+}
+
+// crowd makes n calls that hang at the stub until they are released.
+func crowd(t *testing.T, r *rig, st *stub, n int) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	before := st.requests.Load()
+	for range n {
+		wg.Go(func() {
+			if _, _, err := r.call(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "they are on their way", func() bool { return st.requests.Load() == before+int64(n) })
+	return &wg
+}
+
+// Whoever finds a channel full waits a moment for a place, in a queue that is bounded.
+func TestAShortQueueForAFullChannel(t *testing.T) {
+	release := make(chan bool)
+	st := newStub(t, func(x *exchange) bool { <-release; return fine(x) })
+	a := openai("a", st.url)
+	a.ConcurrencyLimit = 2
+	r := newRig(t, Options{QueueRequests: 1, QueueWaitMS: 30_000}, a)
+	first := crowd(t, r, st, 2)
+	waiting := make(chan error)
+	go func() {
+		_, _, err := r.call()
+		waiting <- err
+	}()
+	eventually(t, "one waits", func() bool { return r.client.Health(r.cat)[0].Waiting == 1 })
+	if _, _, err := r.call(); err == nil {
+		t.Error("the queue is not bounded")
+	} else if e := asError(t, err, llm.KindRateLimited); e.Code != "upstream_rate_limited" || e.RetryAfterMS != 1000 {
+		t.Errorf("%+v", e)
+	}
+	if h := r.client.Health(r.cat)[0]; st.requests.Load() != 2 || h.InFlight != 2 || h.Limit != 2 || h.State != "up" {
+		t.Errorf("%d requests, %+v", st.requests.Load(), h)
+	}
+	close(release)
+	if err := <-waiting; err != nil {
+		t.Error("who waited was not let in: ", err)
+	}
+	first.Wait()
+	if h := r.client.Health(r.cat)[0]; h.InFlight != 0 || h.Waiting != 0 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// The wait ends by itself, and with the client.
+func TestWaitingEnds(t *testing.T) {
+	release := make(chan bool)
+	st := newStub(t, func(x *exchange) bool { <-release; return fine(x) })
+	a := openai("a", st.url)
+	a.ConcurrencyLimit = 1
+	r := newRig(t, Options{QueueWaitMS: 30}, a)
+	first := crowd(t, r, st, 1)
+	_, _, err := r.call()
+	asError(t, err, llm.KindRateLimited)
+	close(release)
+	first.Wait()
+
+	release = make(chan bool)
+	r = newRig(t, Options{QueueWaitMS: 30_000}, a)
+	first = crowd(t, r, st, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	left := make(chan error)
+	go func() {
+		_, err := r.do(ctx, plainBody, new(watcher))
+		left <- err
+	}()
+	eventually(t, "it waits", func() bool { return r.client.Health(r.cat)[0].Waiting == 1 })
+	cancel()
+	if err := <-left; err != context.Canceled {
+		t.Error(err)
+	}
+	close(release)
+	first.Wait()
+	if h := r.client.Health(r.cat)[0]; h.InFlight != 0 || h.Waiting != 0 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// Nobody waits where another channel has a place, be it of lower priority.
+func TestAFullChannelOverflowsIntoTheNext(t *testing.T) {
+	release := make(chan bool)
+	st := newStub(t, func(x *exchange) bool { <-release; return fine(x) })
+	spare := newStub(t, fine)
+	a, b := openai("a", st.url), openai("b", spare.url)
+	a.ConcurrencyLimit, a.Priority = 1, 1
+	r := newRig(t, Options{QueueWaitMS: 60_000}, a, b)
+	first := crowd(t, r, st, 1)
+	for range 5 {
+		if _, _, err := r.call(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(release)
+	first.Wait()
+	if n := spare.requests.Load(); n != 5 {
+		t.Errorf("%d went to the other channel", n)
+	}
+}
+
+// An overload tells those who wait at once, and shrinks what is sent; a failure, slowness or a bad request does not.
+func TestWhatAnOverloadIs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		say    func(*exchange) bool
+		shrink bool
+	}{
+		"429":           {status(429, ""), true},
+		"503":           {status(503, ""), true},
+		"529":           {status(529, ""), true},
+		"500":           {status(500, ""), false},
+		"400":           {status(400, ""), false},
+		"401":           {status(401, ""), false},
+		"reset":         {(*exchange).reset, false},
+		"never answers": {func(x *exchange) bool { return !x.gone(5 * time.Second) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := newStub(t, tt.say)
+			r := newRig(t, Options{HeaderTimeoutMS: 50, Adapt: AdaptAlways}, openai("a", st.url))
+			for range threshold {
+				_, _, _ = r.call()
+			}
+			want := 20.0
+			if tt.shrink {
+				want = 14
+			}
+			g := &r.client.lane(r.cat.Channels()[0]).gate
+			if limit := g.mu.limit; limit < want-0.01 || limit > want+0.01 || g.flying.Load() != 0 {
+				t.Errorf("limit %v, want %v; %d in flight", limit, want, g.flying.Load())
+			}
+		})
+	}
+	g := newGate(Options{Adapt: AdaptAlways, AdaptStart: 1})
+	_ = g.fillUp(0)
+	told := make(chan bool)
+	go func() {
+		_, ok := g.wait(context.Background(), time.Minute)
+		told <- ok
+	}()
+	eventually(t, "it waits", func() bool { _, _, n := g.report(); return n == 1 })
+	g.overloaded(0)
+	if <-told {
+		t.Error("a place on a channel that sleeps")
+	}
+}
+
+// Of two channels of equal weight the slow one does not gather what is open; weights hold for what is open, too.
+func TestLeastInFlight(t *testing.T) {
+	cat := mustCatalog(t, []Model{{Name: "m"}}, []Channel{
+		{Name: "a", Provider: "openai", BaseURL: "http://h", Weight: 3},
+		{Name: "b", Provider: "openai", BaseURL: "http://h", Weight: 1},
+	})
+	tier := cat.models["m"].routes[llm.OpenAI].tiers[0]
+	open := map[string]int64{}
+	flying := func(ch *Channel) int64 { return open[ch.Name] }
+	for range 400 {
+		ch := tier.pick(make([]bool, 2), flying, func(*Channel) bool { return true })
+		open[ch.Name]++
+	}
+	if fmt.Sprint(open) != "map[a:300 b:100]" {
+		t.Error(open)
+	}
+	got := map[string]int{}
+	open = map[string]int64{"a": 30}
+	for range 100 { // b answers at once, a has stopped
+		ch := tier.pick(make([]bool, 2), flying, func(*Channel) bool { return true })
+		if got[ch.Name]++; ch.Name == "a" {
+			open["a"]++
+		}
+	}
+	if got["b"] != 100 {
+		t.Error(got)
+	}
+}
+
+// event is something that happens in the simulation of a provider.
+type event struct {
+	at time.Duration
+	do func()
+}
+
+type agenda []event
+
+func (a agenda) Len() int           { return len(a) }
+func (a agenda) Less(i, j int) bool { return a[i].at < a[j].at }
+func (a agenda) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)        { *a = append(*a, x.(event)) }
+func (a *agenda) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// A provider that grants 50 requests a second (a bucket of 50) is asked 100 a second for ten minutes; an answer takes half a
+// second, a refusal 20 ms and names no wait. served is the share of what it would have granted.
+func served(ask func(now time.Duration) (answer func(now time.Duration, ok bool), may bool)) float64 {
+	const rate, length = 50.0, 10 * time.Minute
+	bucket, filled, good := rate, time.Duration(0), 0
+	var todo agenda
+	var now time.Duration
+	var next func()
+	next = func() {
+		if now < length {
+			heap.Push(&todo, event{now + 10*time.Millisecond, next})
+		}
+		answer, may := ask(now)
+		if !may {
+			return
+		}
+		bucket, filled = min(bucket+rate*(now-filled).Seconds(), rate), now
+		if bucket < 1 {
+			heap.Push(&todo, event{now + 20*time.Millisecond, func() { answer(now, false) }})
+			return
+		}
+		bucket--
+		good++
+		heap.Push(&todo, event{now + 500*time.Millisecond, func() { answer(now, true) }})
+	}
+	heap.Push(&todo, event{0, next})
+	for len(todo) > 0 {
+		e := heap.Pop(&todo).(event)
+		now = e.at
+		e.do()
+	}
+	return float64(good) / (rate * length.Seconds())
+}
+
+// A plain cool-down of 5 s that doubles up to 60 s wastes more than a third of a provider that is asked for more than it
+// grants; a sleep of 1 s, one probe and a slow start do not.
+func TestSleepWastesLittle(t *testing.T) {
+	var until, cool time.Duration
+	plain := served(func(now time.Duration) (func(time.Duration, bool), bool) {
+		return func(now time.Duration, ok bool) {
+			switch {
+			case ok && now >= until:
+				cool = 0
+			case !ok && now >= until:
+				cool = min(max(2*cool, 5*s), 60*s)
+				until = now + cool
+			}
+		}, now >= until
+	})
+	var h health
+	g := newGate(Options{})
+	ours := served(func(now time.Duration) (func(time.Duration, bool), bool) {
+		tk, ok := h.admit(now, 0)
+		if !ok {
+			return nil, false
+		}
+		p, ok := g.enter(now, 0, tk.probe)
+		if !ok {
+			h.forget(tk, now)
+			return nil, false
+		}
+		return func(now time.Duration, ok bool) {
+			if ok {
+				h.succeed(tk, now, 200, 0)
+				g.answered()
+			} else if h.fail(tk, now, verdict{class: limited, status: 429}) {
+				g.overloaded(now)
+			}
+			p.leave()
+		}, true
+	})
+	t.Logf("of what the provider grants, a plain cool-down uses %.0f %%, ours %.0f %%", 100*plain, 100*ours)
+	if plain > 0.67 || ours < 0.85 {
+		t.Errorf("a plain cool-down uses %.2f, ours %.2f", plain, ours)
+	}
+}
