@@ -21,7 +21,7 @@ const module = "github.com/weir-gateway/weir/"
 var floors = map[string]int{
 	"core/llm": 0, "sdk/abi": 0, "policies": 0, "sdk/go": 0,
 	"sdk":       1,
-	"core/auth": 1, "core/policy": 1, "core/tokens": 1, "core/upstream": 1, "core/limit": 1, "core/ledger": 1, "core/alert": 1,
+	"core/auth": 1, "core/cert": 1, "core/policy": 1, "core/tokens": 1, "core/upstream": 1, "core/limit": 1, "core/ledger": 1, "core/alert": 1,
 	"core/proxy": 2, "core/admin": 2,
 	"store/storetest": 2, "store/badger": 2, "store": 3,
 	"core/config": 4, "core/sim": 4, "core/load": 4,

@@ -23,6 +23,7 @@
 //	         core/limit        may it: windows, balance, quota. Claim -> Reservation. Memory only
 //	         core/ledger       what happened: durable entries, group commit, replay, audit
 //	         core/alert        a webhook when a share of a budget is spent
+//	         core/cert         the certificate of a listener, read again when its files change
 //	floor 0  core/llm          vocabulary: Tokens, Micro, Usage, Head, Error, Entry; no I/O
 //	         sdk/abi           the policy ABI's constants
 //	side     store             Open(url) -> a ledger.Store; core never imports it

@@ -91,7 +91,7 @@ func (r *remote) send(ctx context.Context, method, path string, body []byte, con
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer from the gateway at %s (is it running?): %w", r.url, err)
+		return nil, fmt.Errorf("no answer from the gateway at %s (is it running?): %w", r.url, hinted(err))
 	}
 	if resp.StatusCode < 300 {
 		return resp, nil

@@ -31,6 +31,7 @@ func (a *app) configCommand() *cobra.Command {
 			}
 			if err == nil {
 				fmt.Fprintln(a.out, path+": ok")
+				a.noteExpiry(loaded)
 			}
 			return err
 		}}
@@ -38,6 +39,18 @@ func (a *app) configCommand() *cobra.Command {
 	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(check, a.configShow(), a.configSchema(), a.configApply())
 	return c
+}
+
+// noteExpiry warns of certificates that expire soon: serve takes them, as yet.
+func (a *app) noteExpiry(cfg *config.Config) {
+	now := a.clock.Wall()
+	ps, err := openPairs(cfg, now)
+	if err != nil {
+		return // they have been changed since they were found fit
+	}
+	for _, text := range ps.notes(now) {
+		fmt.Fprintln(a.err, "note: "+text)
+	}
 }
 
 // configApply needs no file: the gateway has its own.

@@ -99,7 +99,7 @@ func (a *app) serveDemo(ctx context.Context, f demoFlags, upstreamAddr string) e
 		d := running{Ready: g.proxy.Ready() == nil, GatewayURL: "http://" + g.clients.Addr().String(), AdminURL: "http://" + g.admins.Addr().String(),
 			UpstreamURL: "http://" + upstreamAddr, Key: key, AdminToken: f.adminToken, Model: demoModel, QPSLimit: demoQPS, TPMLimit: demoTPM}
 		if err = a.printDemo(&d, f.json); err == nil {
-			err = errors.Join(g.wait(ctx), drained(g.stop), a.printSummary(g, f.json))
+			err = errors.Join(g.wait(ctx), g.drained(), a.printSummary(g, f.json))
 		}
 	}
 	return a.drain(g, err)

@@ -47,6 +47,7 @@ type gateway struct {
 	api     *admin.API
 	alerts  *alert.Sender // nil: there is no receiver
 
+	pairs           certificates
 	clients, admins net.Listener
 	adminHTTP       *http.Server
 	stopped         bool
@@ -71,6 +72,9 @@ func (a *app) open(ctx context.Context, cfg *config.Config, applies chan chan er
 func (g *gateway) build(ctx context.Context, random io.Reader) error {
 	seed, err := seedOf(g.cfg)
 	if err != nil {
+		return err
+	}
+	if g.pairs, err = openPairs(g.cfg, g.clock.Wall()); err != nil {
 		return err
 	}
 	state, err := g.openLedger()
@@ -216,6 +220,7 @@ func (g *gateway) openServers(ctx context.Context, random io.Reader) error {
 func (g *gateway) writeMetrics(w io.Writer) {
 	g.proxy.WriteMetrics(w)
 	g.alerts.WriteMetrics(w)
+	g.pairs.writeMetrics(w)
 }
 
 func adminLabels(cfg *config.Config) (labels []admin.Label) {
@@ -226,12 +231,12 @@ func adminLabels(cfg *config.Config) (labels []admin.Label) {
 }
 
 func (g *gateway) listen() (err error) {
-	if g.clients, err = net.Listen("tcp", g.cfg.Listen.Address); err != nil {
-		return fmt.Errorf("listen.address: %w", err)
+	if g.clients, err = g.pairs.listen("listen", g.cfg.Listen.Address); err != nil {
+		return err
 	}
 	g.onClose(func() error { return ignoreClosed(g.clients.Close()) })
-	if g.admins, err = net.Listen("tcp", g.cfg.Admin.Address); err != nil {
-		return fmt.Errorf("admin.address: %w", err)
+	if g.admins, err = g.pairs.listen("admin", g.cfg.Admin.Address); err != nil {
+		return err
 	}
 	g.onClose(func() error { return ignoreClosed(g.admins.Close()) })
 	return nil

@@ -24,6 +24,7 @@ func main() {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the first signal asks to end; another one means it
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.LookupEnv, clock: llm.NewSystemClock(), random: rand.Reader}
 	code := a.run(ctx, os.Args[1:])
 	stop()

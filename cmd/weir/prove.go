@@ -20,6 +20,9 @@ import (
 
 // prove says what serve would refuse of a file that Load accepts.
 func (a *app) prove(ctx context.Context, cfg *config.Config) error {
+	if _, err := openPairs(cfg, a.clock.Wall()); err != nil {
+		return err
+	}
 	if err := proveDecisionLog(cfg); err != nil {
 		return err
 	}

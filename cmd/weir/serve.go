@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,13 +18,10 @@ import (
 	"github.com/weir-gateway/weir/core/config"
 )
 
-// drainTime is how long open requests may take to end after a signal.
-const drainTime = 30 * time.Second
-
 func (a *app) serve() *cobra.Command {
 	var path string
 	c := &cobra.Command{Use: "serve -c weir.yaml", Short: "Run the gateway", Args: exactly(),
-		Long: "Run the gateway until SIGINT or SIGTERM, then let open requests end. SIGHUP or a changed file reloads; a file with an error changes nothing.",
+		Long: "Run the gateway until SIGINT or SIGTERM, then let open requests end, for listen.drain_ms at most; a second signal cuts them at once.\nSIGHUP or a changed file reloads; a file with an error changes nothing.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(path, a.env)
 			if err != nil {
@@ -38,7 +36,8 @@ func (a *app) serve() *cobra.Command {
 			watched, err := a.watch(ctx, g, path)
 			if err == nil { // from the first answer on no change of a file is missed
 				g.start()
-				g.log.Info("serving", "clients", g.clients.Addr().String(), "admin", g.admins.Addr().String(), "data", cfg.Data)
+				g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", cfg.Data)
+				g.pairs.remind(g.log, g.clock.Wall())
 				err = g.wait(ctx)
 				cancel()
 				<-watched
@@ -49,19 +48,30 @@ func (a *app) serve() *cobra.Command {
 	return c
 }
 
-// drain closes g within drainTime and joins what went wrong.
+// drain lets the requests of g end, closes it and joins what went wrong. That some had to be cut is told in the log; they
+// are settled like those whose clients leave, so it is no failure.
 func (a *app) drain(g *gateway, err error) error {
-	if cerr := drained(g.close); err == nil {
+	if serr := g.drained(); err == nil {
+		err = serr
+	}
+	if cerr := g.close(context.Background()); err == nil {
 		err = cerr
 	}
 	return err
 }
 
-// drained gives what ends requests the time to do so.
-func drained(end func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+// drained lets open requests end. They are cut when listen.drain_ms are over, or at another signal.
+func (g *gateway) drained() error {
+	again, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	ctx, cancel := context.WithTimeout(again, time.Duration(g.born.Listen.DrainMS)*time.Millisecond)
 	defer cancel()
-	return end(ctx)
+	err := g.stop(ctx)
+	if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	g.log.Warn("requests that had not ended were cut", "listen.drain_ms", g.born.Listen.DrainMS, "at_a_signal", again.Err() != nil)
+	return nil
 }
 
 // newLog makes a log whose level may change while it is used.
@@ -101,6 +111,12 @@ func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct
 	}
 	w := &watching{gateway: g, env: a.env, files: files, path: path}
 	w.follow(g.cfg.Policies.Module)
+	for _, dir := range g.pairs.folders() {
+		if err := files.Add(dir); err != nil {
+			_ = files.Close()
+			return nil, fmt.Errorf("watching %s: %w", dir, err)
+		}
+	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	done := make(chan struct{})
@@ -125,8 +141,9 @@ func (w *watching) follow(module string) {
 }
 
 func (w *watching) reloads(ctx context.Context, hup <-chan os.Signal) {
-	quiet := time.NewTimer(time.Hour)
+	quiet, renewal := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	quiet.Stop()
+	renewal.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -135,10 +152,16 @@ func (w *watching) reloads(ctx context.Context, hup <-chan os.Signal) {
 			if same(event.Name, w.path) || same(event.Name, w.module) {
 				quiet.Reset(settle)
 			}
+			if w.pairs.have(event.Name) {
+				renewal.Reset(settle)
+			}
 		case err := <-w.files.Errors:
 			w.log.Warn("watching files", "error", err)
 		case <-hup:
 			_ = w.reloadOnce(ctx, false)
+			w.pairs.renew(w.log, w.clock.Wall())
+		case <-renewal.C:
+			w.pairs.renew(w.log, w.clock.Wall())
 		case <-quiet.C:
 			_ = w.reloadOnce(ctx, false)
 		case answer := <-w.applies:

@@ -10,6 +10,7 @@ package config
 import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/weir-gateway/weir/core/alert"
+	"github.com/weir-gateway/weir/core/cert"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
@@ -47,14 +48,17 @@ type source struct {
 
 // Listen is the client listener.
 type Listen struct {
-	Address       string `yaml:"address"`
+	Address       string     `yaml:"address"`
+	TLS           cert.Files `yaml:"tls"`
+	DrainMS       int64      `yaml:"drain_ms"` // how long open requests may take to end at a stop
 	proxy.Options `yaml:",inline"`
 }
 
 // Admin is the operator's listener.
 type Admin struct {
-	Address string `yaml:"address"`
-	Token   string `yaml:"token"`
+	Address string     `yaml:"address"`
+	TLS     cert.Files `yaml:"tls"`
+	Token   string     `yaml:"token"`
 }
 
 // Log configures the log on stderr.

@@ -19,6 +19,7 @@ func Default() *Config {
 	return &Config{
 		Listen: Listen{
 			Address: "127.0.0.1:3000",
+			DrainMS: 30_000,
 			Options: proxy.Options{BodyBytes: 16 << 20, BodiesBytes: 512 << 20, HeaderBytes: 16 << 10, Connections: 10_000,
 				ReadTimeoutMS: 30_000, WriteTimeoutMS: 30_000, HeartbeatMS: 10_000},
 		},

@@ -157,6 +157,7 @@ func (c *Config) validateSizes() error {
 		within("listen.connections", int64(l.Connections), 1, 1<<20),
 		within("listen.read_timeout_ms", l.ReadTimeoutMS, 1, 3_600_000), within("listen.write_timeout_ms", l.WriteTimeoutMS, 1, 3_600_000),
 		within("listen.heartbeat_ms", l.HeartbeatMS, 1, 3_600_000),
+		within("listen.drain_ms", l.DrainMS, 0, 3_600_000),
 		of("upstream", c.Upstream.Validate()), oneOf("ledger.durability", string(c.Ledger.Durability)), of("ledger", c.Ledger.Validate()), of("tokens", c.Tokens.Validate()), of("alerts", c.Alerts.Validate()),
 	)
 }

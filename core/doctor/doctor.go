@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-gateway/weir/core/cert"
 	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
@@ -73,6 +74,8 @@ func Run(ctx context.Context, o Options) []Check {
 		return []Check{badConfig(o.Path, err)}
 	}
 	checks := []Check{checkConfig(ctx, c, o), checkClock(o.Clock), checkFiles(c.Listen.Connections)}
+	checks = append(checks, checkCertificate("listen", c.Listen.TLS, o.Clock)...)
+	checks = append(checks, checkCertificate("admin", c.Admin.TLS, o.Clock)...)
 	folder, local := folderOf(c.Data)
 	if local {
 		checks = append(checks, checkSync(folder, o.Clock), checkSpace(folder))
@@ -114,6 +117,25 @@ func checkClock(clock llm.Clock) Check {
 		return Check{"clock", Fail, "the wall clock says " + now.Format(time.RFC3339), "set the clock (NTP); monthly quotas follow it"}
 	}
 	return Check{Name: "clock", Detail: now.Format(time.RFC3339)}
+}
+
+// checkCertificate examines the pair of a listener; without one there is nothing to say.
+func checkCertificate(block string, f cert.Files, clock llm.Clock) []Check {
+	if !f.Set() {
+		return nil
+	}
+	name, now := "certificate "+block, clock.Wall()
+	c, err := f.Load(now)
+	if err != nil {
+		return []Check{{name, Fail, err.Error(), "give " + block + ".tls a certificate that is in force, and the key that it was made for"}}
+	}
+	if text := cert.Expiry(c, now); text != "" {
+		return []Check{{name, Warn, f.Cert + ": " + text, "renew it; a running gateway reads the new files by itself"}}
+	}
+	if now.Before(c.Leaf.NotBefore) {
+		return []Check{{name, Warn, f.Cert + ": in force only from " + c.Leaf.NotBefore.UTC().Format(time.RFC3339), "set the clock (NTP), or wait"}}
+	}
+	return []Check{{Name: name, Detail: f.Cert + ": in force until " + c.Leaf.NotAfter.UTC().Format(time.RFC3339)}}
 }
 
 // checkFiles compares the limit on open files with what the configured connections need: two sockets each.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -175,7 +176,7 @@ func (cs *conns) closeIdle() {
 		}
 	}
 	if longest != nil && longest.idle.CompareAndSwap(since, connClosed) {
-		_ = longest.Conn.Close()
+		_ = longest.socket.Close()
 	}
 }
 
@@ -195,7 +196,8 @@ func (l *listener) Close() error {
 type conn struct {
 	net.Conn
 	conns  *conns
-	raw    syscall.RawConn // nil: the connection cannot be watched
+	socket net.Conn        // Conn without its TLS
+	raw    syscall.RawConn // of the socket; nil: the connection cannot be watched
 	addr   netip.Addr      // zero: not an IP connection
 	ip     string          // addr as text, for policies and logs
 	ipName string          // addr as a dimension
@@ -212,7 +214,8 @@ type conn struct {
 }
 
 func (cs *conns) add(nc net.Conn) *conn {
-	c := &conn{Conn: nc, conns: cs, raw: rawConn(nc)}
+	socket := beneath(nc)
+	c := &conn{Conn: nc, conns: cs, socket: socket, raw: rawConn(socket)}
 	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 		c.addr = a.AddrPort().Addr().Unmap()
 		c.ip, c.ipName = c.addr.String(), limit.IPName(c.addr)
@@ -223,11 +226,16 @@ func (cs *conns) add(nc net.Conn) *conn {
 	return c
 }
 
-// rawConn finds the socket, under TLS too.
-func rawConn(nc net.Conn) syscall.RawConn {
+// beneath is the socket under TLS. To close it is the end of a connection that nobody is to be told of: a farewell under
+// TLS could wait for a client that does not read.
+func beneath(nc net.Conn) net.Conn {
 	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		nc = t.NetConn()
+		return t.NetConn()
 	}
+	return nc
+}
+
+func rawConn(nc net.Conn) syscall.RawConn {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return nil
@@ -260,7 +268,22 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.opening = [openingBytes]byte{}
 		copy(c.opening[:], p[:n])
 	}
+	if wrong, ok := errors.AsType[tls.RecordHeaderError](err); ok && wrong.Conn != nil {
+		c.refusePlain(wrong.RecordHeader[:])
+	}
 	return n, err
+}
+
+const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
+	`{"error":{"type":"invalid_request_error","code":"tls_required","message":"this port speaks TLS; the base URL begins with https://"}}` + "\n"
+
+// refusePlain tells a client that begins to speak plain HTTP, where TLS is spoken, what is wrong.
+func (c *conn) refusePlain(opening []byte) {
+	for _, method := range [...]string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET"} {
+		if string(opening) == method && c.socket.SetWriteDeadline(c.conns.clock.Wall().Add(c.conns.writeTimeout)) == nil {
+			_, _ = io.WriteString(c.socket, plainRefusal) // who has left already cannot be told
+		}
+	}
 }
 
 // charge takes what a large request occupies from the budget that all share; false when it is spent.
@@ -302,7 +325,11 @@ func (c *conn) Close() error {
 	if c.linger.Load() {
 		c.drain()
 	}
-	err := c.Conn.Close()
+	ending := c.Conn
+	if c.idle.Load() > 0 {
+		ending = c.socket // somebody else ends it, and must not wait
+	}
+	err := ending.Close()
 	c.conns.budget.Add(c.charged)
 	c.charged = 0
 	c.conns.remove(c)
@@ -341,7 +368,7 @@ func (cs *conns) cut() {
 		cs.mu.idle = idle
 	}
 	for c := range cs.mu.open {
-		_ = c.Conn.Close()
+		_ = c.socket.Close()
 	}
 	cs.mu.Unlock()
 	<-idle
