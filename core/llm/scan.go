@@ -7,7 +7,9 @@ import (
 
 // The bounds of what ScanHead accepts.
 const (
-	MaxDepth      = 256           // nesting of the body
+	MaxDepth      = 64            // nesting of the body
+	MaxTokens     = 100_000       // names and values in one body; numbers of the model's tokens are none
+	MaxKeyBytes   = 256           // a member's name, as written
 	MaxModelBytes = 256           // the model's name; where it has escapes, six times as many as written
 	MaxChoices    = 128           // n and best_of, each
 	MaxPrompts    = 2048          // prompts or embedding inputs in one body
@@ -21,8 +23,8 @@ const (
 // ScanHead fills h from one strict pass over a request body, and refuses with a *Error of KindInvalid that names
 // the field. What it accepts is what is forwarded, so it must read a body exactly as any upstream might:
 //
-//  1. Syntax is RFC 8259 to the letter: one object, UTF-8, no control characters, no second document, at most
-//     MaxDepth deep.
+//  1. Syntax is RFC 8259 to the letter: one object, UTF-8, no control characters, no second document; at most
+//     MaxDepth deep, with MaxTokens names and values, and names of MaxKeyBytes.
 //  2. A known member is written exactly so and once. A name that is not byte-equal to a known one but becomes it
 //     by undoing escapes and folding case ("MODEL", "max_to\u212aens", "\u006dodel") is refused: some upstreams
 //     would obey it, others not. The same holds inside stream_options and metadata.
@@ -56,7 +58,7 @@ func ScanHead(ep Endpoint, body []byte, h *Head) error {
 	if len(body) > math.MaxInt32 {
 		return Invalid("body", "the body has %d bytes; at most %d can be read", len(body), math.MaxInt32)
 	}
-	s := scanner{b: body, h: h, prompts: 1}
+	s := scanner{b: body, h: h, prompts: 1, tokens: 1}
 	s.document()
 	s.finish()
 	if s.err != nil {

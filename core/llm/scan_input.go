@@ -176,6 +176,7 @@ func (s *scanner) promptElement(param string, c byte) {
 // token counts one token given by its number.
 func (s *scanner) token(param string) {
 	if _, _, given := s.integer(param, 0, MaxOutputCap); given {
+		s.tokens--
 		s.h.TextTokens++
 	} else if s.err == nil {
 		s.fail(param, "%s must hold token numbers, not null", param)

@@ -13,6 +13,7 @@ type scanner struct {
 	b       []byte
 	i       int
 	depth   int
+	tokens  int  // names and values so far
 	escaped bool // the last string had an escape
 	seen    uint64
 	name    Span // of the last member that was looked up
@@ -104,6 +105,15 @@ func (s *scanner) enter(end byte) bool {
 		s.depth--
 		return false
 	}
+	return s.count()
+}
+
+// count takes one more name or value into account; false when it is one too many.
+func (s *scanner) count() bool {
+	if s.tokens++; s.tokens > MaxTokens {
+		s.fail("body", "the body has more than %d names and values at byte %d; send it in several requests", MaxTokens, s.i)
+		return false
+	}
 	return true
 }
 
@@ -117,7 +127,7 @@ func (s *scanner) more(end byte) bool {
 	case ',':
 		s.i++
 		s.space()
-		return true
+		return s.count()
 	case end:
 		s.i++
 		s.depth--
@@ -134,6 +144,11 @@ func (s *scanner) key() Span {
 		return Span{}
 	}
 	name := s.str()
+	if name.End-name.Off > MaxKeyBytes {
+		s.fail("body", "the member name at byte %d has %d bytes; at most %d are allowed", name.Off, name.End-name.Off, MaxKeyBytes)
+		return Span{}
+	}
+	s.count()
 	s.space()
 	if s.peek() != ':' {
 		s.syntax("a colon")

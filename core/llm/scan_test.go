@@ -294,7 +294,11 @@ func TestS14AmbiguousBodies(t *testing.T) {
 		{"second brace", `{"model":"a",` + ok + `}}`, "body"},
 		{"trailing NUL", `{"model":"a",` + ok + "}\x00", "body"},
 		{"depth 10,000", `{"model":"a","x":` + deep(10000) + `,` + ok + `}`, "body"},
-		{"depth 257", `{"model":"a","x":` + deep(256) + `,` + ok + `}`, "body"},
+		{"depth 65", `{"model":"a","x":` + deep(64) + `,` + ok + `}`, "body"},
+		{"long name", `{"model":"a","` + strings.Repeat("k", 257) + `":1,` + ok + `}`, "body"},
+		{"long name far in", `{"model":"a","messages":[{"x":{"` + strings.Repeat("k", 257) + `":1}}]}`, "body"},
+		{"100,001 tokens", `{"model":"a","messages":[{}],"x":[` + strings.Repeat("0,", 99_992) + `0]}`, "body"},
+		{"50,000 members", `{"model":"a","messages":[{}],"x":{` + strings.Repeat(`"":0,`, 50_000) + `"":0}}`, "body"},
 		{"deep content", `{"model":"a","messages":[{"content":` + deep(10000) + `}]}`, "body"},
 		{"invalid UTF-8", `{"model":"a","x":"` + "\xff" + `",` + ok + `}`, "body"},
 		{"overlong UTF-8", `{"model":"a","x":"` + "\xc0\xaf" + `",` + ok + `}`, "body"},
@@ -370,13 +374,23 @@ func TestScanAccepts(t *testing.T) {
 		`{"model":"a","max_tokens":null,"n":null,"stream":null,"stream_options":null,"user":null,"tools":null,` + ok + `}`,
 		`{"model":"a","max_tokens":2147483647,` + ok + `}`,
 		`{"model":"a","unknown":1,"unknown":2,"Unknown":3,"":4,` + ok + `}`,
-		`{"model":"a","x":` + strings.Repeat("[", 255) + strings.Repeat("]", 255) + `,` + ok + `}`,
+		`{"model":"a","x":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `,` + ok + `}`,
+		`{"model":"a","` + strings.Repeat("k", 256) + `":1,"messages":[{"` + strings.Repeat("k", 256) + `":1}]}`,
+		`{"model":"a","messages":[{}],"x":[` + strings.Repeat("0,", 99_991) + `0]}`,
 		`{"model":"a","x":[` + strings.Repeat("[],{},", 1000) + `0],` + ok + `}`,
 		`{"model":"a","x":"\ud800\u0000\"\\\/\b\f\n\r\t",` + ok + `}`,
 		`{"model":"a","x":[1e400,-0,0.1,1E-7,true,false,null,{}],` + ok + `}`,
 		`{"model":"a","max_output_tokens":null,` + ok + `}`,
 	} {
 		scan(t, llm.Chat, body)
+	}
+}
+
+// Token numbers are tokens of the model, not of the JSON: an input of many of them is no attack.
+func TestScanManyTokenNumbers(t *testing.T) {
+	list := "[" + strings.Repeat("15339,", 149_999) + "0]"
+	if got := scan(t, llm.Embeddings, `{"model":"e","input":[`+list+`,`+list+`]}`); got.TextTokens != 300_000 || got.Messages != 2 {
+		t.Errorf("%d tokens in %d inputs", got.TextTokens, got.Messages)
 	}
 }
 
