@@ -124,8 +124,8 @@ func TestDescriptionsAreTheExamples(t *testing.T) {
 func TestSchemaKnowsTheClosedSets(t *testing.T) {
 	files := map[string]string{
 		"log.level": "log: {level: %s}", "log.format": "log: {format: %s}", "ledger.durability": "ledger: {durability: %s}",
-		"upstream.adaptive_concurrency": "upstream: {adaptive_concurrency: %s}",
-		"limits.dimensions[]":           "limits: {dimensions: [%s]}", "limits.defaults": "limits: {defaults: {%s: {qps: 1}}}",
+		"upstream.adaptive_concurrency": "upstream: {adaptive_concurrency: %s}", "upstream.reach": "upstream: {reach: %s}",
+		"limits.dimensions[]": "limits: {dimensions: [%s]}", "limits.defaults": "limits: {defaults: {%s: {qps: 1}}}",
 		"limits.algorithms": "limits: {algorithms: {%s: {qps: fixed}}}", "limits.algorithms.*.qps": "limits: {algorithms: {key: {qps: %s}}}",
 		"limits.algorithms.*.tpm": "limits: {algorithms: {key: {tpm: %s}}}", "tokens.encodings.*": "tokens: {encodings: {m: %s}}",
 		"channels[].provider": "channels: [{name: c, provider: %s, base_url: http://h}]",

@@ -50,6 +50,8 @@ func choices(path string) []string {
 		return []string{string(ledger.Process), string(ledger.Power)}
 	case "upstream.adaptive_concurrency":
 		return []string{upstream.AdaptAfterOverload, upstream.AdaptAlways, upstream.AdaptOff}
+	case "upstream.reach":
+		return []string{upstream.ReachPublic, upstream.ReachWritten, upstream.ReachPrivate}
 	case "limits.dimensions[]":
 		return []string{"global", "key", "model", "user", "org", "ip", "end_user", "key+model"}
 	case "limits.defaults":

@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +19,7 @@ import (
 	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/upstream"
 )
 
 // Status is a check's verdict; a larger one is worse.
@@ -82,7 +81,7 @@ func Run(ctx context.Context, o Options) []Check {
 	}
 	checks = append(checks, checkStore(c.Data, o.Open))
 	for _, ch := range c.Channels {
-		checks = append(checks, checkChannel(ctx, ch.Name, ch.BaseURL))
+		checks = append(checks, checkChannel(ctx, ch, c.Upstream, o.Clock))
 	}
 	if len(c.Channels) == 0 {
 		checks = append(checks, Check{"upstreams", Warn, "the file has no channel; those of the admin API are not seen here", "add one under channels:, or see that GET /admin/channels has one"})
@@ -253,20 +252,12 @@ func alive(pid int) bool {
 	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
-func checkChannel(ctx context.Context, name, raw string) Check {
-	u, err := url.Parse(raw)
+// checkChannel connects as serve would: through the proxy of the environment, under TLS, and only where upstream.reach allows.
+func checkChannel(ctx context.Context, ch upstream.Channel, o upstream.Options, clock llm.Clock) Check {
+	o.ConnectTimeoutMS = min(o.Defaults().ConnectTimeoutMS, 3_000)
+	address, err := upstream.Connect(ctx, ch, o, clock)
 	if err != nil {
-		return Check{"upstream " + name, Fail, err.Error(), "mend base_url"}
+		return Check{"upstream " + ch.Name, Fail, err.Error(), "check base_url, the network and the provider; the channel cools down until it answers"}
 	}
-	address := u.Host
-	if u.Port() == "" {
-		address = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-	}
-	d := net.Dialer{Timeout: 3 * time.Second}
-	conn, err := d.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return Check{"upstream " + name, Fail, err.Error(), "check base_url, the network and the provider; the channel cools down until it answers"}
-	}
-	_ = conn.Close()
-	return Check{Name: "upstream " + name, Detail: "connected to " + address}
+	return Check{Name: "upstream " + ch.Name, Detail: "connected to " + address}
 }

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,6 +73,26 @@ func TestEachFaultIsFoundAndHasAFix(t *testing.T) {
 		if c := found[name]; c.Status != want || c.Fix == "" {
 			t.Errorf("%s: %+v, want %v and a fix", name, c, want)
 		}
+	}
+}
+
+// TestChannelsAreReachedAsServeWould: a channel that serve would never connect to is a finding, with its reason.
+func TestChannelsAreReachedAsServeWould(t *testing.T) {
+	file := "upstream: {reach: public}\n" + yaml(t.TempDir(), listener(t).Addr().String())
+	if c := examine(t, file, llm.NewSystemClock())["upstream c"]; c.Status != doctor.Fail || !strings.Contains(c.Detail, "upstream.reach is public") {
+		t.Errorf("%+v", c)
+	}
+	plain := strings.Replace(yaml(t.TempDir(), listener(t).Addr().String()), "http:", "https:", 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(path, []byte(plain), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checks := doctor.Run(ctx, doctor.Options{Path: path, Clock: llm.NewSystemClock(), Env: os.LookupEnv,
+		Open: func(string) (ledger.Store, error) { return nil, errors.New("torn") }})
+	if c := checks[len(checks)-1]; c.Status != doctor.Fail || !strings.Contains(c.Detail, "TLS handshake") {
+		t.Errorf("nobody speaks TLS there: %+v", c)
 	}
 }
 

@@ -74,7 +74,8 @@ func BenchmarkSplice1kB(b *testing.B) {
 	cat := mustCatalog(b, []Model{{Name: "m", Target: "inner"}}, []Channel{openai("a", "http://h")})
 	req := newRequest(b, cat, llm.Chat, strings.Replace(streamBody, "hi", strings.Repeat("word ", 180), 1))
 	req.Granted = 100
-	l := newLane(cat.channels[0], new(Options{}.Defaults()), llm.NewSystemClock(), nil)
+	out := newOutside()
+	l := newLane(cat.channels[0], new(Options{}.Defaults()), llm.NewSystemClock(), &out)
 	b.ReportAllocs()
 	for b.Loop() {
 		o := newOutgoing(req)

@@ -227,6 +227,7 @@ type site struct {
 	prefix   string
 	secure   bool
 	loopback bool
+	local    bool // the URL itself names an address that is not public, or localhost
 }
 
 // parseBase accepts http(s)://host[:port][/prefix][/v1][/].
@@ -260,6 +261,10 @@ func parseBase(raw string) (site, error) {
 	}
 	s.address = net.JoinHostPort(s.name, port)
 	ip, err := netip.ParseAddr(s.name)
-	s.loopback = s.name == "localhost" || err == nil && ip.IsLoopback()
+	if err == nil && forbidden(ip) {
+		return site{}, llm.Errorf(llm.KindInvalid, "%q: link-local and metadata addresses are never connected to", raw)
+	}
+	s.loopback = isLocalName(s.name) || err == nil && ip.IsLoopback()
+	s.local = s.loopback || err == nil && local(ip)
 	return s, nil
 }

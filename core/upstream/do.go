@@ -2,10 +2,8 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -13,18 +11,17 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-// Client makes calls over its own connections, so that each can be cut at any moment. Safe for concurrent use. It does
-// not use a forward proxy.
+// Client makes calls over its own connections, so that each can be cut at any moment. Safe for concurrent use. It leaves
+// through the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name, trusts the system's certificates and follows no redirect.
 type Client struct {
 	opt    Options
 	idle   time.Duration
 	budget budget
 	clock  llm.Clock
-	trust  *tls.Config
-	dialer net.Dialer
-	quit   chan struct{}
-	done   sync.WaitGroup
-	mu     struct {
+	outside
+	quit chan struct{}
+	done sync.WaitGroup
+	mu   struct {
 		sync.RWMutex
 		lanes  map[string]*lane // by channel name
 		seen   *Catalog         // lanes of channels it lacks were closed
@@ -34,10 +31,9 @@ type Client struct {
 
 // NewClient makes a client; fields of o that are 0 take their defaults. Close ends it.
 func NewClient(o Options, clock llm.Clock) *Client {
-	c := &Client{opt: o.Defaults(), clock: clock, quit: make(chan struct{})}
+	c := &Client{opt: o.Defaults(), clock: clock, quit: make(chan struct{}), outside: newOutside()}
 	c.idle = time.Duration(c.opt.IdleTimeoutMS) * time.Millisecond
 	c.budget.percent = int64(c.opt.RetryPercent)
-	c.trust = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(64)}
 	c.mu.lanes = make(map[string]*lane)
 	c.done.Go(c.sweep)
 	return c
@@ -116,8 +112,7 @@ func (c *Client) lane(ch *Channel) *lane {
 		c.mu.Unlock()
 		return l
 	}
-	fresh := newLane(ch, &c.opt, c.clock, c.trust)
-	fresh.dialer = c.dialer
+	fresh := newLane(ch, &c.opt, c.clock, &c.outside)
 	c.mu.lanes[ch.Name] = fresh
 	c.mu.Unlock()
 	if l != nil {

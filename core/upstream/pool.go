@@ -1,11 +1,14 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +26,11 @@ type lane struct {
 	secret     secret
 	heads      [llm.CountTokens + 1][]byte // request head per endpoint, up to what differs between requests
 	tls        *tls.Config                 // nil for http
-	patience   time.Duration               // to connect
+	trust      *tls.Config
+	guard      guard
+	via        *forward      // the proxy; nil: none
+	viaErr     error         // why it cannot be told
+	patience   time.Duration // to connect
 	clock      llm.Clock
 	pool       pool
 	health     health
@@ -32,22 +39,39 @@ type lane struct {
 	dialer     net.Dialer
 }
 
-func newLane(ch *Channel, o *Options, clock llm.Clock, trust *tls.Config) *lane {
+func newLane(ch *Channel, o *Options, clock llm.Clock, out *outside) *lane {
 	s, _ := parseBase(ch.BaseURL) // the catalog has checked it
-	l := &lane{channel: *ch, site: s, secret: newSecret(ch.Credential), clock: clock,
+	l := &lane{channel: *ch, site: s, secret: newSecret(ch.Credential), clock: clock, dialer: out.dialer, trust: out.trust, guard: newGuard(ch, &s, o.Reach),
 		patience:   time.Duration(o.ConnectTimeoutMS) * time.Millisecond,
 		headerTime: time.Duration(o.HeaderTimeoutMS) * time.Millisecond}
 	l.gate.init(o)
 	l.pool.open, l.pool.keep = o.Connections, o.IdleConnections
 	l.pool.expiry = time.Duration(o.IdleConnectionMS) * time.Millisecond
+	l.via, l.viaErr = newForward(&s, out.proxy)
+	if l.via != nil {
+		l.guard.local = true // the proxy's own address is the environment's word
+	}
+	l.dialer.Control = l.guard.control(l.dialer.Control)
 	for ep := llm.Chat; ep <= llm.CountTokens; ep++ {
-		l.heads[ep] = requestHead(ep, &l.channel, &s)
+		l.heads[ep] = requestHead(ep, &l.channel, &s, l.via)
 	}
 	if s.secure {
-		l.tls = trust.Clone()
+		l.tls = out.trust.Clone()
 		l.tls.ServerName = s.name
 	}
 	return l
+}
+
+// outside is how lanes reach the world.
+type outside struct {
+	trust  *tls.Config
+	dialer net.Dialer
+	proxy  func(*url.URL) (*url.URL, error) // of a URL; nil: none
+}
+
+func newOutside() outside {
+	return outside{proxy: fromEnvironment,
+		trust: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(64)}}
 }
 
 // serves reports that ch is still the channel the lane was made for.
@@ -84,26 +108,75 @@ func (l *lane) arm(c *conn) { _ = c.sock.SetDeadline(l.clock.Wall().Add(l.header
 func (l *lane) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	sock, err := l.dialer.DialContext(ctx, "tcp", l.site.address)
+	address := l.site.address
+	if l.via != nil {
+		address = l.via.address
+	}
+	if err := cmp.Or(l.viaErr, l.known()); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	sock, err := l.dialer.DialContext(ctx, "tcp", address)
 	if shortage(err) {
 		return nil, &shortError{err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
+	c, err := l.secure(ctx, sock)
+	if err != nil {
+		sock.Close()
+		return nil, err
+	}
+	return newConn(sock, c), nil
+}
+
+// known checks an address that stands in the base URL before a proxy is asked for it; what a name leads to, only the proxy
+// will know.
+func (l *lane) known() error {
+	if ip, err := netip.ParseAddr(l.site.name); err == nil && l.via != nil {
+		g := newGuard(&l.channel, &l.site, l.guard.reach)
+		return g.check(ip)
+	}
+	return nil
+}
+
+// secure is the conversation over sock: through the proxy, under TLS.
+func (l *lane) secure(ctx context.Context, sock net.Conn) (net.Conn, error) {
+	if l.via != nil {
+		var err error
+		if sock, err = l.via.reach(ctx, sock, &l.site, l.trust); err != nil {
+			return nil, err
+		}
+	}
 	if l.tls == nil {
-		return newConn(sock, sock), nil
+		return sock, nil
 	}
 	secure := tls.Client(sock, l.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
-		sock.Close()
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
 	if p := secure.ConnectionState().NegotiatedProtocol; p != "" && p != "http/1.1" {
-		sock.Close()
 		return nil, fmt.Errorf("TLS handshake: the server chose %q, not http/1.1", p)
 	}
-	return newConn(sock, secure), nil
+	return secure, nil
+}
+
+// Connect connects to a channel as calls do, through proxy and TLS, and tells where it arrived. It sends nothing.
+func Connect(ctx context.Context, ch Channel, o Options, clock llm.Clock) (address string, err error) {
+	if err := ch.check(); err != nil {
+		return "", err
+	}
+	o, out := o.Defaults(), newOutside()
+	l := newLane(&ch, &o, clock, &out)
+	c, err := l.dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer c.abort()
+	if l.via != nil {
+		return l.site.address + " through the proxy " + l.via.address, nil
+	}
+	return c.sock.RemoteAddr().String(), nil
 }
 
 // fullError says that a channel's connections are all in use. It is ours, not the channel's failure.

@@ -234,9 +234,16 @@ func (o *outgoing) add(w io.Writer, p []byte) error {
 }
 
 // requestHead is what all requests of a channel to an endpoint begin with.
-func requestHead(ep llm.Endpoint, ch *Channel, s *site) []byte {
-	b := []byte("POST " + s.prefix + ep.Path() + " HTTP/1.1\r\nHost: " + s.host +
+func requestHead(ep llm.Endpoint, ch *Channel, s *site, via *forward) []byte {
+	target := s.prefix + ep.Path()
+	if via != nil && !s.secure {
+		target = "http://" + s.host + target
+	}
+	b := []byte("POST " + target + " HTTP/1.1\r\nHost: " + s.host +
 		"\r\nContent-Type: application/json\r\nAccept-Encoding: identity\r\nUser-Agent: weir\r\n")
+	if !s.secure {
+		b = append(b, via.header()...)
+	}
 	switch {
 	case ch.Credential == "":
 	case ch.Provider == "anthropic":

@@ -99,6 +99,7 @@ type Options struct {
 	QueueWaitMS   int64  `yaml:"queue_wait_ms"`        // how long one waits
 	Adapt         string `yaml:"adaptive_concurrency"` // AdaptAfterOverload | AdaptAlways | AdaptOff
 	AdaptStart    int    `yaml:"adaptive_start"`       // places on a channel to begin with
+	Reach         string `yaml:"reach"`                // ReachPublic | ReachWritten | ReachPrivate
 }
 
 // Defaults is o with every field that is 0 filled in.
@@ -117,6 +118,7 @@ func (o Options) Defaults() Options {
 	fill(&o.QueueWaitMS, 1_000)
 	fill(&o.Adapt, AdaptAfterOverload)
 	fill(&o.AdaptStart, 20)
+	fill(&o.Reach, ReachWritten)
 	return o
 }
 
@@ -151,8 +153,16 @@ func (o Options) Validate() error {
 			return llm.Invalid(f.name, "%s is %d; expected %d to %d", f.name, f.v, f.lo, f.hi)
 		}
 	}
-	if modes := []string{AdaptAfterOverload, AdaptAlways, AdaptOff}; !slices.Contains(modes, o.Adapt) {
-		return llm.Invalid("adaptive_concurrency", "adaptive_concurrency is %q; expected %s%s", o.Adapt, strings.Join(modes, ", "), didYouMean(o.Adapt, modes))
+	for _, f := range [...]struct {
+		name, v string
+		among   []string
+	}{
+		{"adaptive_concurrency", o.Adapt, []string{AdaptAfterOverload, AdaptAlways, AdaptOff}},
+		{"reach", o.Reach, []string{ReachPublic, ReachWritten, ReachPrivate}},
+	} {
+		if !slices.Contains(f.among, f.v) {
+			return llm.Invalid(f.name, "%s is %q; expected %s%s", f.name, f.v, strings.Join(f.among, ", "), didYouMean(f.v, f.among))
+		}
 	}
 	return nil
 }
