@@ -32,11 +32,12 @@
 //	    unlock
 //	    append the hold to the journal; if it fails, take everything back and return the error
 //
-//	Commit | Release | panic | leak:
+//	Commit | Release | Withdraw | panic | leak:
 //	    one CAS on (generation, state) of the slot: whoever wins settles, everybody else is inert
 //	    endings(progress) -> status, usage
 //	    append settle or void to the journal                      -- first, so that freed money is never ahead of its charge
 //	    for each meter: lock, adjust, unlock                      -- no atomicity is needed to give back
+//	    (Withdraw, of what was never sent: its requests, too)     -- a refusal by a channel is a refusal
 //
 // Lock order: a slot of the open table (by its state), then index.mu, then meters by creation number, then table.mu.
 // The index is never asked while a meter is locked. No lock is held across I/O.

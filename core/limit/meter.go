@@ -86,7 +86,7 @@ type charge struct {
 	total int64  // tokens posted, weighted
 	first post   // the hold of admission
 	last  post   // the newest of what came after: top-ups and overrun
-	qps   post   // only taken back when the backend fails within Reserve
+	qps   post   // only taken back when the backend fails within Reserve, and by Withdraw
 
 	qpsRate int64
 }

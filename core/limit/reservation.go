@@ -323,6 +323,18 @@ func (r Reservation) Commit(u llm.Usage, reported bool) Settlement {
 // Release ends the hold at whatever progress it has; the net for every exit.
 func (r Reservation) Release() Settlement { return r.end(&ending{}) }
 
+// Withdraw is Release for a request that was refused after all, by what Extend met: if nothing was sent for it, not even
+// its requests count, as if the hold had never been made.
+func (r Reservation) Withdraw() (s Settlement) {
+	if h := r.enter(stateEnding); h != nil {
+		if h.progress.stage == stageUnsent {
+			h.unrequest(h.owner.clock.Mono())
+		}
+		h.settle(&ending{}, &s)
+	}
+	return s
+}
+
 // end settles, once.
 func (r Reservation) end(e *ending) (s Settlement) {
 	if h := r.enter(stateEnding); h != nil {

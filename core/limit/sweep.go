@@ -85,13 +85,17 @@ func (m *meter) pay(now time.Duration, held, cost llm.Micro) {
 // takeBack undoes a hold that the journal did not take: it was never announced, so not even its requests count.
 func (m *Memory) takeBack(h *hold) {
 	now := m.clock.Mono()
+	h.unrequest(now)
+	m.free(h, now, 0, 0)
+	m.table.put(h)
+}
+
+// unrequest takes the requests out of the rates again.
+func (h *hold) unrequest(now time.Duration) {
 	for i := range h.n {
 		c := &h.charges[i]
 		c.m.mu.Lock()
 		c.m.mu.qps.settle(now, c.qpsRate, c.qps, c.qps.n)
-		c.endLocked(now, 0)
 		c.m.mu.Unlock()
 	}
-	h.payLocking(now, 0)
-	m.table.put(h)
 }

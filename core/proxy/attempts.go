@@ -106,9 +106,8 @@ func (a *attempts) note(d *limit.Denial) {
 	a.full = true
 }
 
-// noRoom is the denial to answer with when no channel even had room for an attempt. The hold is given back and nothing is
-// charged, but the request it counted in the claim's dimensions stays counted: it had been admitted there, and QPS
-// counts what was admitted.
+// noRoom is the denial to answer with when no channel even had room for an attempt. The hold is withdrawn: a refusal leaves
+// no trace in any dimension, be it a channel's.
 func (a *attempts) noRoom() *limit.Denial {
 	if a.full && !a.tried && a.failure == nil {
 		return &a.denial

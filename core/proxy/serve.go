@@ -283,6 +283,7 @@ func (s *Server) forward(c *call, res limit.Reservation) error {
 	if err != nil {
 		if denial := c.attempts.noRoom(); denial != nil && err != errGone {
 			res.Answered(fasthttp.StatusTooManyRequests)
+			res.Withdraw()
 			return s.deny(c, denial)
 		}
 		return c.attempts.explain(err)

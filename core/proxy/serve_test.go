@@ -325,6 +325,11 @@ func TestChannelLimits(t *testing.T) {
 	if e := r.journal.last(t); e.Kind != llm.EntryVoid || e.HTTPStatus != 429 || e.Cost != 0 || len(r.journal.of(llm.EntrySettle)) != 2 {
 		t.Errorf("%+v", e)
 	}
+	for _, id := range []limit.ID{{Kind: limit.Key, Scope: idKey}, {Kind: limit.Global}} {
+		if use, err := r.limits.Inspect(t.Context(), id); err != nil || use.QPS != 2 {
+			t.Errorf("%v: the refusal left a trace: %+v, %v", id, use, err)
+		}
+	}
 }
 
 // Of several channels without room the one that has some first is what a client waits for; its wait is a hint.
