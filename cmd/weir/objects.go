@@ -90,7 +90,8 @@ var objects = []object{
 			{"free", "free", yes, "it costs nothing, on purpose"}, {"label", "labels", pairs, "label, `name=value`; repeatable"}}, rateFields...)},
 	{name: "channel", path: "/admin/channels", columns: []string{"id", "name", "provider", "baseUrl", "priority", "weight", "state"},
 		fields: append([]field{{"name", "name", text, "name"}, {"provider", "provider", text, "openai or anthropic"}, {"base-url", "baseUrl", text, "base URL"},
-			{"credential", "credential", text, "API key at the provider"}, {"weight", "weight", integer, "share among equal priority"},
+			{"credential", "credential", text, "API key at the provider"},
+			{"api-version", "apiVersion", text, "of Azure OpenAI, such as 2024-10-21"}, {"weight", "weight", integer, "share among equal priority"},
 			{"priority", "priority", integer, "higher first"}, {"state", "state", text, "enabled or disabled"}}, limitFields...)},
 }
 

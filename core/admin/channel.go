@@ -11,7 +11,7 @@ import (
 
 // channelView never shows the credential, only whether there is one.
 func (a *API) channelView(ch upstream.Channel) object {
-	return object{{"id", ch.ID}, {"name", ch.Name}, {"provider", ch.Provider}, {"baseUrl", ch.BaseURL},
+	return object{{"id", ch.ID}, {"name", ch.Name}, {"provider", ch.Provider}, {"baseUrl", ch.BaseURL}, {"apiVersion", ch.APIVersion},
 		{"credentialSet", ch.Credential != ""}, {"weight", max(ch.Weight, 1)}, {"priority", ch.Priority}, {"state", ch.State},
 		{"qpsLimit", ch.QPSLimit}, {"tpmLimit", ch.TPMLimit}, {"concurrencyLimit", ch.ConcurrencyLimit}}
 }
@@ -23,7 +23,8 @@ func (a *API) withHealth(ch upstream.Channel, health map[string]upstream.Health)
 	if !known {
 		return append(v, member{"health", nil})
 	}
-	return append(v, member{"health", object{{"state", h.State}, {"coolingMs", h.UntilMS}, {"failures", h.Failures}, {"lastStatus", h.LastStatus}}})
+	return append(v, member{"health", object{{"state", h.State}, {"coolingMs", h.UntilMS}, {"failures", h.Failures}, {"lastStatus", h.LastStatus},
+		{"inFlight", h.InFlight}, {"limit", h.Limit}, {"waiting", h.Waiting}}})
 }
 
 func (a *API) health(g *goods) map[string]upstream.Health {
@@ -72,6 +73,7 @@ func (b *body) channel(ch *upstream.Channel) error {
 	b.text("provider", &ch.Provider, oneOf("openai", "anthropic"))
 	b.text("baseUrl", &ch.BaseURL, checkName)
 	b.text("credential", &ch.Credential, checkCredential)
+	b.text("apiVersion", &ch.APIVersion, checkCredential)
 	b.integer("weight", &weight, 1, 1000, "a whole number from 1 to 1000")
 	b.integer("priority", &priority, -1000, 1000, "a whole number from -1000 to 1000")
 	b.text("state", &ch.State, oneOf("enabled", "disabled"))

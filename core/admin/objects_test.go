@@ -246,6 +246,10 @@ func TestChannels(t *testing.T) {
 	const credential = "sk-very-secret-credential"
 	f.ok("POST", "/admin/channels", j{"name": "main", "provider": "openai", "baseUrl": "https://api.example.com/v1", "credential": credential, "priority": -3}).
 		has(t, "id", 1, "credentialSet", true, "credential", nil, "weight", 1, "state", "enabled", "priority", -3)
+	f.ok("POST", "/admin/channels", j{"name": "azure", "provider": "openai", "baseUrl": "https://r.example.com", "apiVersion": "2024-10-21"}).
+		has(t, "apiVersion", "2024-10-21")
+	f.refused(400, "PATCH", "/admin/channels/2", j{"apiVersion": "a&b"}, "api-version")
+	f.ok("PATCH", "/admin/channels/2", j{"apiVersion": ""}).has(t, "apiVersion", "")
 	f.ok("PATCH", "/admin/channels/1", j{"state": "disabled", "credential": "sk-another-secret"}).has(t, "state", "disabled", "priority", -3)
 	for _, path := range []string{"/admin/channels", "/admin/channels/1", "/admin/audit"} {
 		if raw := f.ok("GET", path, nil).raw; strings.Contains(raw, credential) || strings.Contains(raw, "another-secret") {

@@ -14,7 +14,7 @@ import (
 )
 
 func env(name string) (string, bool) {
-	v, ok := map[string]string{"WEIR_ADMIN_TOKEN": "f00df00d-5ca1ab1e", "OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-a",
+	v, ok := map[string]string{"WEIR_ADMIN_TOKEN": "f00df00d-5ca1ab1e", "OPENAI_API_KEY": "sk-o", "AZURE_OPENAI_API_KEY": "az-key-1", "ANTHROPIC_API_KEY": "sk-a",
 		"HALF": "0.5", "TRICK": "x\nlisten: {address: 0.0.0.0:1}"}[name]
 	return v, ok
 }
@@ -38,6 +38,31 @@ func TestExampleDocumentsEverySetting(t *testing.T) {
 	}
 	if c.Channels[0].Credential != "sk-o" || c.Admin.Token != "f00df00d-5ca1ab1e" {
 		t.Errorf("environment variables were not expanded: %+v", c.Channels[0])
+	}
+}
+
+// TestExampleOfUpstreams: channels for Azure, vLLM and Ollama, each used by a model, and connected to as the file says.
+func TestExampleOfUpstreams(t *testing.T) {
+	c, err := Load("../../examples/upstreams.yaml", env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, m := range c.UpstreamModels() {
+		for _, name := range m.Channels {
+			used[name] = true
+		}
+	}
+	for _, ch := range c.Channels {
+		if ch.Provider != "openai" || !used[ch.Name] || (ch.APIVersion != "") != (ch.Name == "azure-dated") {
+			t.Errorf("%+v", ch)
+		}
+		if local := strings.Contains(ch.BaseURL, "127.0.0.1"); local != (ch.Credential == "") {
+			t.Errorf("%s: %q", ch.Name, ch.Credential)
+		}
+	}
+	if len(c.Channels) != 4 {
+		t.Errorf("%d channels", len(c.Channels))
 	}
 }
 

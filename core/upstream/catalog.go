@@ -118,6 +118,9 @@ func (ch *Channel) check() error {
 	if strings.ContainsFunc(ch.Credential, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return llm.Invalid("credential", "channel %q: the credential has a blank or a character outside printable ASCII", ch.Name)
 	}
+	if err := ch.checkVersion(); err != nil {
+		return err
+	}
 	if ch.Weight < 0 || ch.Weight > maxWeight {
 		return llm.Invalid("weight", "channel %q: weight %d; expected 1 to %d", ch.Name, ch.Weight, maxWeight)
 	}
@@ -126,6 +129,24 @@ func (ch *Channel) check() error {
 			didYouMean(ch.State, []string{"enabled", "disabled"}))
 	}
 	return checkLimits("channel", ch.Name, ch.QPSLimit, ch.TPMLimit, ch.ConcurrencyLimit)
+}
+
+// checkVersion wants an Azure resource where there is an api-version: its deployment is the model's to name.
+func (ch *Channel) checkVersion() error {
+	s, _ := parseBase(ch.BaseURL)
+	switch {
+	case ch.APIVersion == "":
+		return nil
+	case ch.Provider != "openai":
+		return llm.Invalid("apiVersion", "channel %q: an api-version is Azure OpenAI's, whose provider is openai, not %s", ch.Name, ch.Provider)
+	case len(ch.APIVersion) > 64 || strings.ContainsFunc(ch.APIVersion, func(r rune) bool {
+		return r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
+	}):
+		return llm.Invalid("apiVersion", "channel %q: api-version %.70q; expected something like 2024-10-21", ch.Name, ch.APIVersion)
+	case strings.HasSuffix(ch.BaseURL, "/v1") || strings.HasSuffix(s.prefix, "/openai") || strings.Contains(s.prefix, "/deployments"):
+		return llm.Invalid("baseUrl", "channel %q: with an api-version the base URL ends with the host, as in https://RESOURCE.openai.azure.com; for …/openai/v1 leave the api-version out", ch.Name)
+	}
+	return nil
 }
 
 func (c *Catalog) addModel(m Model, byName map[string]*Channel, routes routeSet) error {

@@ -109,7 +109,7 @@ func TestBaseURL(t *testing.T) {
 			t.Errorf("%s: %v", tt.in, err)
 			continue
 		}
-		head := string(requestHead(llm.Messages, &Channel{Provider: "anthropic"}, &s, nil))
+		head := string(new(requestOpening(llm.Messages, &Channel{Provider: "anthropic"}, &s, nil)).appendTo(nil, &Model{Name: "m"}))
 		if !strings.HasPrefix(head, "POST "+tt.head) {
 			t.Errorf("%s: head is %q", tt.in, head)
 		}

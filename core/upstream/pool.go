@@ -24,8 +24,8 @@ type lane struct {
 	channel    Channel // as it was when the lane was made; a changed URL or credential makes a new lane
 	site       site
 	secret     secret
-	heads      [llm.CountTokens + 1][]byte // request head per endpoint, up to what differs between requests
-	tls        *tls.Config                 // nil for http
+	heads      [llm.CountTokens + 1]opening
+	tls        *tls.Config // nil for http
 	trust      *tls.Config
 	guard      guard
 	via        *forward      // the proxy; nil: none
@@ -53,7 +53,7 @@ func newLane(ch *Channel, o *Options, clock llm.Clock, out *outside) *lane {
 	}
 	l.dialer.Control = l.guard.control(l.dialer.Control)
 	for ep := llm.Chat; ep <= llm.CountTokens; ep++ {
-		l.heads[ep] = requestHead(ep, &l.channel, &s, l.via)
+		l.heads[ep] = requestOpening(ep, &l.channel, &s, l.via)
 	}
 	if s.secure {
 		l.tls = out.trust.Clone()
@@ -76,7 +76,8 @@ func newOutside() outside {
 
 // serves reports that ch is still the channel the lane was made for.
 func (l *lane) serves(ch *Channel) bool {
-	return l.channel.BaseURL == ch.BaseURL && l.channel.Credential == ch.Credential && l.channel.Provider == ch.Provider
+	return l.channel.BaseURL == ch.BaseURL && l.channel.Credential == ch.Credential && l.channel.Provider == ch.Provider &&
+		l.channel.APIVersion == ch.APIVersion
 }
 
 // take gives an idle connection that is still good, or a new one, with the deadline for sending and for the head set.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,30 +234,64 @@ func (o *outgoing) add(w io.Writer, p []byte) error {
 	return err
 }
 
-// requestHead is what all requests of a channel to an endpoint begin with.
-func requestHead(ep llm.Endpoint, ch *Channel, s *site, via *forward) []byte {
-	target := s.prefix + ep.Path()
-	if via != nil && !s.secure {
-		target = "http://" + s.host + target
-	}
-	b := []byte("POST " + target + " HTTP/1.1\r\nHost: " + s.host +
-		"\r\nContent-Type: application/json\r\nAccept-Encoding: identity\r\nUser-Agent: weir\r\n")
-	if !s.secure {
-		b = append(b, via.header()...)
-	}
-	switch {
-	case ch.Credential == "":
-	case ch.Provider == "anthropic":
-		b = append(b, "x-api-key: "+ch.Credential+"\r\n"...)
-	default:
-		b = append(b, "Authorization: Bearer "+ch.Credential+"\r\n"...)
+// opening is what all requests of a channel to an endpoint begin with. Where the path names the deployment, which is the
+// model as the provider calls it, that stands between the two parts.
+type opening struct {
+	head     []byte
+	deployed bool
+	tail     []byte // behind the deployment
+}
+
+// appendTo writes the opening of a request for a model.
+func (o *opening) appendTo(b []byte, m *Model) []byte {
+	b = append(b, o.head...)
+	if o.deployed {
+		b = append(append(b, url.PathEscape(cmp.Or(m.Target, m.Name))...), o.tail...)
 	}
 	return b
 }
 
+func requestOpening(ep llm.Endpoint, ch *Channel, s *site, via *forward) (o opening) {
+	o.head = []byte("POST ")
+	if via != nil && !s.secure {
+		o.head = append(o.head, "http://"+s.host...)
+	}
+	o.head = append(o.head, s.prefix...)
+	part := &o.head
+	path := strings.TrimPrefix(ep.Path(), "/v1")
+	switch {
+	case ch.APIVersion == "":
+		*part = append(*part, "/v1"+path...)
+	case ep == llm.Responses: // names its model in the body
+		*part = append(*part, "/openai"+path+"?api-version="+ch.APIVersion...)
+	default:
+		o.head, o.deployed, part = append(o.head, "/openai/deployments/"...), true, &o.tail
+		*part = append(*part, path+"?api-version="+ch.APIVersion...)
+	}
+	*part = append(*part, " HTTP/1.1\r\nHost: "+s.host+"\r\nContent-Type: application/json\r\nAccept-Encoding: identity\r\nUser-Agent: weir\r\n"...)
+	if !s.secure {
+		*part = append(*part, via.header()...)
+	}
+	*part = append(*part, ch.authorization()...)
+	return o
+}
+
+// authorization is the header that carries the credential.
+func (ch *Channel) authorization() string {
+	switch {
+	case ch.Credential == "":
+		return ""
+	case ch.Provider == "anthropic":
+		return "x-api-key: " + ch.Credential + "\r\n"
+	case ch.APIVersion != "":
+		return "api-key: " + ch.Credential + "\r\n"
+	}
+	return "Authorization: Bearer " + ch.Credential + "\r\n"
+}
+
 // appendHead writes the request head, its end included.
 func (l *lane) appendHead(b []byte, req *Request, length int64) []byte {
-	b = append(b, l.heads[req.Head.Endpoint]...)
+	b = l.heads[req.Head.Endpoint].appendTo(b, req.Model)
 	if l.channel.Provider == "anthropic" {
 		version := req.Version
 		if len(version) == 0 {

@@ -70,12 +70,13 @@ type Model struct {
 type Channel struct {
 	ID               uint64 `json:"id" yaml:"-"`
 	Name             string `json:"name" yaml:"name"`
-	Provider         string `json:"provider" yaml:"provider"`     // openai | anthropic: the dialect it speaks
-	BaseURL          string `json:"baseUrl" yaml:"base_url"`      // with or without a trailing /v1
-	Credential       string `json:"credential" yaml:"credential"` // empty: none is sent
-	Weight           int    `json:"weight" yaml:"weight"`         // share among equal priority; 0 is 1
-	Priority         int    `json:"priority" yaml:"priority"`     // higher first
-	State            string `json:"state" yaml:"state"`           // enabled (or empty) | disabled
+	Provider         string `json:"provider" yaml:"provider"`                // openai | anthropic: the dialect it speaks
+	BaseURL          string `json:"baseUrl" yaml:"base_url"`                 // with or without a trailing /v1
+	Credential       string `json:"credential" yaml:"credential"`            // empty: none is sent
+	APIVersion       string `json:"apiVersion,omitempty" yaml:"api_version"` // of Azure OpenAI, whose paths then name the deployment; empty: not Azure, or its /openai/v1
+	Weight           int    `json:"weight" yaml:"weight"`                    // share among equal priority; 0 is 1
+	Priority         int    `json:"priority" yaml:"priority"`                // higher first
+	State            string `json:"state" yaml:"state"`                      // enabled (or empty) | disabled
 	QPSLimit         int64  `json:"qpsLimit" yaml:"qps_limit"`
 	TPMLimit         int64  `json:"tpmLimit" yaml:"tpm_limit"`
 	ConcurrencyLimit int64  `json:"concurrencyLimit" yaml:"concurrency_limit"`
