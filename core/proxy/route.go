@@ -134,13 +134,17 @@ func dialectOf(ctx *fasthttp.RequestCtx, r route) llm.Dialect {
 }
 
 // hygiene looks over the header block as it came on the wire. fasthttp accepts what two parsers could read in two
-// ways (a folded line, two framings of the body) and keeps the first of two credentials; here each is an error.
+// ways (a folded line, one that ends in a bare line feed, a blank in a name, two framings of the body, a coding that frames
+// nothing) and keeps the first of two credentials; here each is an error.
 func hygiene(raw []byte) *llm.Error {
 	var authorization, apiKey, framed, chunked int
 	for len(raw) > 0 {
 		line := raw
 		if i := bytes.IndexByte(raw, '\n'); i >= 0 {
-			line, raw = raw[:i], raw[i+1:]
+			if i == 0 || raw[i-1] != '\r' {
+				return llm.Errorf(llm.KindInvalid, "a header line ends in a bare line feed; end each in CRLF")
+			}
+			line, raw = raw[:i-1], raw[i+1:]
 		} else {
 			raw = nil
 		}
@@ -150,7 +154,10 @@ func hygiene(raw []byte) *llm.Error {
 		if line[0] == ' ' || line[0] == '\t' {
 			return llm.Errorf(llm.KindInvalid, "a header is folded over two lines; send each header on one line")
 		}
-		name, _, _ := bytes.Cut(line, []byte{':'})
+		name, value, _ := bytes.Cut(line, []byte{':'})
+		if bytes.IndexByte(name, ' ') >= 0 {
+			return llm.Errorf(llm.KindInvalid, "the header name %.64q has a blank", name)
+		}
 		switch len(name) {
 		case len("authorization"):
 			authorization += same(name, "authorization")
@@ -159,7 +166,11 @@ func hygiene(raw []byte) *llm.Error {
 		case len("content-length"):
 			framed += same(name, "content-length")
 		case len("transfer-encoding"):
-			chunked += same(name, "transfer-encoding")
+			if same(name, "transfer-encoding") > 0 {
+				if chunked++; !bytes.EqualFold(bytes.Trim(value, " \t"), []byte("chunked")) {
+					return llm.Errorf(llm.KindInvalid, "Transfer-Encoding must be chunked, or absent")
+				}
+			}
 		}
 	}
 	switch {

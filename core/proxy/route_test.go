@@ -76,6 +76,12 @@ func TestS15Hygiene(t *testing.T) {
 		"Authorizations: Bearer a\r\nAuthorization: Bearer a\r\n\r\n":      false,
 		"X-A: Authorization: x\r\nAuthorization: Bearer a\r\n\r\n":         false,
 		"X-A: 1\nAuthorization: Bearer a\nAUTHORIZATION: Bearer a\r\n\r\n": true,
+		"X-A: 1\nX-B: 2\r\n\r\n":                                           true,
+		"X-A: 1\r\nX-B: 2\r\n\n":                                           true,
+		"X A: 1\r\n\r\n":                                                   true,
+		"Transfer-Encoding: identity\r\n\r\n":                              true,
+		"Transfer-Encoding: \tChunked \r\n\r\n":                            false,
+		"Transfer-Encodings: gzip\r\nX: a b\r\n\r\n":                       false,
 		"": false,
 	} {
 		if err := hygiene([]byte(raw)); (err != nil) != refused {
