@@ -89,7 +89,7 @@ func (g *gateway) build(ctx context.Context, random io.Reader) error {
 		return err
 	}
 	if err := g.api.Restore(ctx, state); err != nil {
-		return fmt.Errorf("restoring the data folder: %w", err)
+		return placedTier(g.cfg, fmt.Errorf("restoring the data folder: %w", err))
 	}
 	if err := g.api.Seed(ctx, seed, false); err != nil {
 		return placed(g.cfg, seed, err)

@@ -13,9 +13,11 @@ import (
 
 	"github.com/weir-gateway/weir/core/admin"
 	"github.com/weir-gateway/weir/core/config"
+	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/policies"
+	"github.com/weir-gateway/weir/store"
 )
 
 // prove says what serve would refuse of a file that Load accepts.
@@ -26,7 +28,29 @@ func (a *app) prove(ctx context.Context, cfg *config.Config) error {
 	if err := proveDecisionLog(cfg); err != nil {
 		return err
 	}
+	if err := proveTiers(cfg); err != nil {
+		return err
+	}
 	return a.proveModule(ctx, cfg)
+}
+
+// proveTiers compares the file with the tiers of the keys there are. A store that is not there, or that the running
+// gateway has, tells nothing.
+func proveTiers(cfg *config.Config) error {
+	st, err := store.OpenExisting(cfg.Data)
+	if err != nil {
+		return nil // whether it is fit is the doctor's to say
+	}
+	defer func() { _ = st.Close() }()
+	return placedTier(cfg, admin.CheckTiers(ledger.Docs(st, "key"), cfg.TierLimits()))
+}
+
+// placedTier names the place in the file of tiers that keys have and the file has not.
+func placedTier(cfg *config.Config, err error) error {
+	if lost, ok := errors.AsType[*llm.Error](err); ok && lost.Code == admin.CodeTierLost {
+		return cfg.At("tiers", lost)
+	}
+	return err
 }
 
 // proveDecisionLog says what serve would, without leaving a file behind.

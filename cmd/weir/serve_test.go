@@ -88,6 +88,34 @@ func TestReloadOfTiers(t *testing.T) {
 	}
 }
 
+// TestALostTierIsRefused: without its tier a key would be unlimited, so nothing starts, and what looks at the data says why.
+func TestALostTierIsRefused(t *testing.T) {
+	p := serve(t, "tiers: [{name: free, tpm: 1}, {name: pro, tpm: 9}]\n")
+	p.key("--tier", "pro")
+	p.key("--tier", "free")
+	p.key("--tier", "free")
+	p.kill()
+	good, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tiers, place := range map[string]string{"tiers: [{name: pro, tpm: 9}]": ":9:8: tiers: ", "": ": tiers: "} {
+		write(t, p.file, strings.Replace(string(good), "tiers: [{name: free, tpm: 1}, {name: pro, tpm: 9}]", tiers, 1))
+		want := place + `"free" is gone, and 2 keys are in it, the first 2 ("`
+		for _, args := range [][]string{{"config", "check"}, {"serve"}} {
+			_, stderr, code := weir(t, p.env, append(args, "-c", p.file)...)
+			if code != exitFail || !strings.Contains(stderr, want) || tiers == "" != strings.Contains(stderr, `"pro" is gone, and 1 key is in it: 1 (`) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("weir %s with %q: exit %d, %s; want %s", args[0], tiers, code, stderr, want)
+			}
+		}
+		if out, _, code := weir(t, p.env, "doctor", "-c", p.file); code != 2 || !strings.Contains(out, "fail  config: ") || !strings.Contains(out, want) {
+			t.Errorf("doctor with %q: exit %d, %s", tiers, code, out)
+		}
+	}
+	write(t, p.file, string(good))
+	p.start()
+}
+
 // TestTierRatesFollowTheFile: what orgs' modules are told of a tier's limits is what the file says now.
 func TestTierRatesFollowTheFile(t *testing.T) {
 	parse := func(qps string) *config.Config {

@@ -168,7 +168,7 @@ func (a *API) restoreRules(ctx context.Context) error {
 // storedRules reads the documents.
 func (a *API) storedRules() (*rules, error) {
 	r := new(rules)
-	if err := each(a.Ledger, "policy", func(p policyDoc) { r = r.with(p) }); err != nil {
+	if err := each(a.Ledger.Docs("policy"), func(p policyDoc) { r = r.with(p) }); err != nil {
 		return nil, err
 	}
 	r.bound = map[policy.Owner]bindingDoc{}

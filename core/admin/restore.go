@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/ledger"
@@ -50,7 +51,8 @@ func Secret(l *ledger.Ledger, random io.Reader) ([]byte, error) {
 }
 
 // Restore fills the directory, the catalog and the policy host from the ledger's documents, and the limiter's balances.
-// From then on what the host changes by itself is written down, until Close.
+// A key's tier that is not configured is an error, see CheckTiers. From then on what the host changes by itself is
+// written down, until Close.
 func (a *API) Restore(ctx context.Context, s ledger.State) error {
 	done, err := a.take(ctx)
 	if err != nil {
@@ -72,8 +74,8 @@ func (a *API) Restore(ctx context.Context, s ledger.State) error {
 }
 
 // each decodes the documents of a kind.
-func each[T any](l *ledger.Ledger, kind string, visit func(T)) error {
-	for d, err := range l.Docs(kind) {
+func each[T any](docs iter.Seq2[ledger.Doc, error], visit func(T)) error {
+	for d, err := range docs {
 		if err != nil {
 			return err
 		}
@@ -87,10 +89,12 @@ func each[T any](l *ledger.Ledger, kind string, visit func(T)) error {
 }
 
 func (a *API) restoreOwners(s ledger.State) error {
+	lost := lostTiers{known: *a.tiers.Load()}
 	err := errors.Join(
-		each(a.Ledger, "org", a.Directory.SetOrg),
-		each(a.Ledger, "user", func(u auth.User) { a.applyUser(u, s.Balances[u.ID]) }),
-		each(a.Ledger, "key", a.Directory.SetKey))
+		each(a.Ledger.Docs("org"), a.Directory.SetOrg),
+		each(a.Ledger.Docs("user"), func(u auth.User) { a.applyUser(u, s.Balances[u.ID]) }),
+		each(a.Ledger.Docs("key"), func(k auth.Key) { lost.note(k); a.Directory.SetKey(k) }),
+		lost.err())
 	for _, q := range s.Used {
 		a.Limiter.LoadQuota(q.Key, q.Label, q.Used)
 	}
@@ -101,8 +105,8 @@ func (a *API) restoreGoods() error {
 	var models []upstream.Model
 	var channels []upstream.Channel
 	err := errors.Join(
-		each(a.Ledger, "model", func(m upstream.Model) { models = append(models, m) }),
-		each(a.Ledger, "channel", func(ch upstream.Channel) { channels = append(channels, ch) }))
+		each(a.Ledger.Docs("model"), func(m upstream.Model) { models = append(models, m) }),
+		each(a.Ledger.Docs("channel"), func(ch upstream.Channel) { channels = append(channels, ch) }))
 	if err != nil {
 		return err
 	}

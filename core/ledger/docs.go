@@ -314,11 +314,14 @@ func readAnswer(b []byte) (untilMS int64, request [32]byte, answer []byte, err e
 
 // Docs visits the live documents of one kind in the order of their ids: numbers first, then names. It reads in
 // pages, so that a caller may change documents on the way.
-func (l *Ledger) Docs(kind string) iter.Seq2[Doc, error] {
+func (l *Ledger) Docs(kind string) iter.Seq2[Doc, error] { return Docs(l.store, kind) }
+
+// Docs is Ledger.Docs for a store whose ledger is not running.
+func Docs(store Store, kind string) iter.Seq2[Doc, error] {
 	return func(yield func(Doc, error) bool) {
 		var next []byte
 		for {
-			page, after, err := l.docPage(kind, next)
+			page, after, err := docPage(store, kind, next)
 			if err != nil {
 				yield(Doc{}, err)
 				return
@@ -337,11 +340,11 @@ func (l *Ledger) Docs(kind string) iter.Seq2[Doc, error] {
 }
 
 // docPage reads some documents from a key on, and the key where the next page starts (nil: none).
-func (l *Ledger) docPage(kind string, from []byte) (page []Doc, next []byte, err error) {
+func docPage(store Store, kind string, from []byte) (page []Doc, next []byte, err error) {
 	const pageDocs, pageBytes = 64, 1 << 20
 	size := 0
 	var bad error
-	err = l.store.Scan(docPrefix(kind), from, false, func(k, v []byte) bool {
+	err = store.Scan(docPrefix(kind), from, false, func(k, v []byte) bool {
 		if len(page) == pageDocs || size > pageBytes {
 			next = append([]byte(nil), k...)
 			return false
