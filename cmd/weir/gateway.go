@@ -54,6 +54,7 @@ type gateway struct {
 	closers         []func() error
 	serving         sync.WaitGroup
 	failed          chan error
+	supervisor      *supervisor     // nil: nobody asks
 	applies         chan chan error // to who reloads the configuration file; nil: there is none
 }
 

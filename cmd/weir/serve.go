@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,30 +23,51 @@ func (a *app) serve() *cobra.Command {
 	var path string
 	c := &cobra.Command{Use: "serve -c weir.yaml", Short: "Run the gateway", Args: exactly(),
 		Long: "Run the gateway until SIGINT or SIGTERM, then let open requests end, for listen.drain_ms at most; a second signal cuts them at once.\nSIGHUP or a changed file reloads; a file with an error changes nothing.",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := config.Load(path, a.env)
-			if err != nil {
-				return err
-			}
-			g, err := a.open(c.Context(), cfg, make(chan chan error))
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithCancel(c.Context())
-			defer cancel()
-			watched, err := a.watch(ctx, g, path)
-			if err == nil { // from the first answer on no change of a file is missed
-				g.start()
-				g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", cfg.Data)
-				g.pairs.remind(g.log, g.clock.Wall())
-				err = g.wait(ctx)
-				cancel()
-				<-watched
-			}
-			return a.drain(g, err)
-		}}
+		RunE: func(c *cobra.Command, _ []string) error { return a.runServe(c.Context(), path) }}
 	fileFlag(c, &path)
 	return c
+}
+
+func (a *app) runServe(ctx context.Context, path string) error {
+	cfg, err := config.Load(path, a.env)
+	if err != nil {
+		return err
+	}
+	g, err := a.open(ctx, cfg, make(chan chan error))
+	if err != nil {
+		return err
+	}
+	g.supervisor = newSupervisor(a.env, a.clock, g.log)
+	defer g.supervisor.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched, err := a.watch(ctx, g, path)
+	if err == nil { // from the first answer on no change of a file is missed
+		g.start()
+		g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", cfg.Data)
+		g.pairs.remind(g.log, g.clock.Wall())
+		err = g.superviseUntil(ctx)
+		cancel()
+		<-watched
+	}
+	return a.drain(g, err)
+}
+
+// superviseUntil waits for the end of ctx, or of a listener, and then for open requests to end; meanwhile the supervisor
+// hears how the gateway fares.
+func (g *gateway) superviseUntil(ctx context.Context) error {
+	living, end := context.WithCancel(context.Background())
+	var told sync.WaitGroup
+	told.Go(func() { g.supervisor.watch(living, g.alive) })
+	g.supervisor.ready()
+	err := g.wait(ctx)
+	g.supervisor.stopping()
+	if serr := g.drained(); err == nil {
+		err = serr
+	}
+	end()
+	told.Wait()
+	return err
 }
 
 // drain lets the requests of g end, closes it and joins what went wrong. That some had to be cut is told in the log; they
@@ -176,6 +198,12 @@ func same(event, path string) bool {
 
 // reloadOnce logs what it returns: only who asked over the API hears of it.
 func (w *watching) reloadOnce(ctx context.Context, overwrite bool) error {
+	w.supervisor.reloading()
+	defer func() {
+		if ctx.Err() == nil {
+			w.supervisor.ready()
+		}
+	}()
 	cfg, err := config.Load(w.path, w.env)
 	if err == nil {
 		w.follow(cfg.Policies.Module)
