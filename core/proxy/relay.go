@@ -179,7 +179,7 @@ func (r *relay) event(e *upstream.Event) {
 	}
 	r.events++
 	r.failed = r.failed || e.Error
-	if u, ok, _ := r.parser.Usage(); ok && e.HasUsage && r.server.believes(r.call, u) {
+	if u, of, _ := r.parser.Usage(); of.Whole() && e.HasUsage && r.server.believes(r.call, u) {
 		r.usage, r.news = u, true
 	}
 	asked := r.call.head.IncludeUsage == llm.True
@@ -234,9 +234,10 @@ func (r *relay) owed() llm.Tokens {
 
 // complete settles, and lets the terminal event go when the settlement is acknowledged.
 func (r *relay) complete() []byte {
-	u, _, ok := r.parser.Usage()
-	if ok = ok && u == r.usage; !ok {
-		u = llm.Usage{InputTokens: r.call.input, OutputTokens: r.owed()}
+	u, of, last := r.parser.Usage()
+	ok := last && of.Whole() && u == r.usage
+	if !ok {
+		u = r.halves(u, of, last)
 	}
 	r.call.record.settled(r.res.Commit(u, ok), ok)
 	if err := r.server.acknowledged(r.call, r.call.record.seq); err != nil {
@@ -244,6 +245,18 @@ func (r *relay) complete() []byte {
 	}
 	r.ended = true
 	return append(r.out, r.terminal...)
+}
+
+// halves is usage of which a half is not reported, or has grown old: that one is by our own count.
+func (r *relay) halves(u llm.Usage, of upstream.Reported, last bool) llm.Usage {
+	owed := r.owed()
+	switch {
+	case !r.server.believes(r.call, u):
+		of = upstream.Reported{}
+	case of.Output && !last:
+		of.Output, owed = false, max(owed, u.OutputTokens)
+	}
+	return r.call.filled(u, of, owed)
 }
 
 // broke ends a stream whose upstream ended without a terminal event.

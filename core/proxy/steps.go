@@ -330,25 +330,38 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 	if c.endpoint() == llm.CountTokens {
 		return llm.Usage{}, true
 	}
-	u, ok, texts, odd := upstream.BufferedUsage(c.endpoint(), body)
-	if ok && s.believes(c, u) {
-		return u, true
-	}
-	if ok {
+	u, of, texts, odd := upstream.BufferedUsage(c.endpoint(), body)
+	if !s.believes(c, u) {
+		of = upstream.Reported{Output: c.endpoint() == llm.Embeddings}
 		texts, odd = upstream.Generated(c.endpoint(), body)
 	}
-	u = llm.Usage{InputTokens: c.input, OutputTokens: unread(odd)}
+	if of.Whole() {
+		return u, true
+	}
+	counted := unread(odd)
 	for _, t := range texts {
 		if t.Raw {
-			u.OutputTokens += s.p.Counter.Text(c.enc, t.In(body))
+			counted += s.p.Counter.Text(c.enc, t.In(body))
 		} else {
-			u.OutputTokens += s.p.Counter.Escaped(c.enc, t.In(body))
+			counted += s.p.Counter.Escaped(c.enc, t.In(body))
 		}
 	}
 	if c.claim.Money.Overrun != limit.Clip { // else the house pays for what is beyond
-		u.OutputTokens = min(u.OutputTokens, c.request.Granted)
+		counted = min(counted, c.request.Granted)
 	}
-	return u, false
+	return c.filled(u, of, counted), false
+}
+
+// filled is usage with the halves that were not reported replaced: the input by what admission made of it, the output by
+// what was counted.
+func (c *call) filled(u llm.Usage, of upstream.Reported, counted llm.Tokens) llm.Usage {
+	if !of.Input {
+		u.InputTokens, u.CachedInputTokens, u.CacheWriteTokens = c.input, 0, 0
+	}
+	if !of.Output {
+		u.OutputTokens = counted
+	}
+	return u
 }
 
 // saturate32 fits a count into the policy's 32-bit fields.

@@ -64,7 +64,7 @@ func BenchmarkBufferedUsage(b *testing.B) {
 		`"},"finish_reason":"stop"}],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":0}}}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok, _, _ := BufferedUsage(llm.Chat, body); !ok {
+		if _, of, _, _ := BufferedUsage(llm.Chat, body); !of.Whole() {
 			b.Fatal("no usage")
 		}
 	}

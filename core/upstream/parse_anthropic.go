@@ -14,14 +14,14 @@ func (t *tally) anthropic(c *cursor, start bool) (found bool) {
 		}
 		switch string(name) {
 		case "input_tokens":
-			set(&t.input, c)
+			t.sawInput = set(&t.input, c) || t.sawInput
 		case "cache_read_input_tokens":
 			set(&t.read, c)
 		case "cache_creation_input_tokens":
 			set(&t.written, c)
 		case "output_tokens":
 			if set(&t.output, c) && !start {
-				t.reported, t.stale = true, false
+				t.sawOutput, t.stale = true, false
 			}
 		default:
 			c.skip()

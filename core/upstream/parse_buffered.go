@@ -2,16 +2,15 @@ package upstream
 
 import "github.com/weir-gateway/weir/core/llm"
 
-// BufferedUsage extracts usage from a buffered answer. Only when it has none (ok is false), texts are the spans of the
+// BufferedUsage extracts usage from a buffered answer. Only when it has not that of the output, texts are the spans of the
 // text it generated, to be counted instead; of an answer in which no text is found, unread is how many bytes were not
-// understood, as in Event. A count_tokens answer used nothing, and says so.
-func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []llm.Text, unread int) {
+// understood, as in Event. A count_tokens answer used nothing, and says so; embeddings have no output.
+func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, of Reported, texts []llm.Text, unread int) {
 	if ep == llm.CountTokens {
-		return llm.Usage{}, true, nil, 0
+		return llm.Usage{}, Reported{Input: true, Output: true}, nil, 0
 	}
 	var t tally
 	c := cursor{b: body}
-	found := false
 	for in := c.enter('{'); in; {
 		name, more := c.key()
 		switch {
@@ -20,16 +19,22 @@ func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, ok bool, texts []
 		case string(name) != "usage":
 			c.skip()
 		case ep == llm.Messages:
-			found = t.anthropic(&c, false) || found
+			t.anthropic(&c, false)
 		default:
-			found = t.openAI(&c) || found
+			t.openAI(&c)
 		}
 	}
-	if found && !c.bad {
-		return t.usage(), true, nil, 0
+	if c.bad {
+		t = tally{}
 	}
-	texts, unread = Generated(ep, body)
-	return llm.Usage{}, false, texts, unread
+	if t.output == 0 {
+		texts, unread = Generated(ep, body)
+	}
+	of = t.reported(len(texts) > 0)
+	if of.Output = of.Output || ep == llm.Embeddings; of.Output {
+		texts, unread = nil, 0
+	}
+	return t.usage(), of, texts, unread
 }
 
 // Generated finds the texts of a buffered answer, whatever usage it reports; of a broken one, those before the break.

@@ -12,11 +12,10 @@ type tally struct {
 	read      llm.Tokens // from the provider's cache
 	written   llm.Tokens // to it
 	output    llm.Tokens
-	total     llm.Tokens
 	disjoint  bool // Anthropic: input leaves read and written out
-	sawOutput bool
-	reported  bool // the output is: Anthropic's message_start has but a placeholder for it
-	stale     bool // text came after it
+	sawInput  bool
+	sawOutput bool // but for Anthropic's message_start, which has a placeholder for it
+	stale     bool // text came after the output
 }
 
 func (t *tally) usage() llm.Usage {
@@ -27,20 +26,23 @@ func (t *tally) usage() llm.Usage {
 	}
 	u.CachedInputTokens = min(u.CachedInputTokens, u.InputTokens)
 	u.CacheWriteTokens = min(u.CacheWriteTokens, u.InputTokens-u.CachedInputTokens)
-	if !t.sawOutput {
-		u.OutputTokens = max(t.total-u.InputTokens, 0)
-	}
 	return u
 }
 
+// reported tells which halves were. No request has no input, and an answer that spoke has output.
+func (t *tally) reported(spoke bool) Reported {
+	return Reported{Input: t.sawInput && t.usage().InputTokens > 0, Output: t.sawOutput && (t.output > 0 || !spoke)}
+}
+
 // openAI reads a usage object of chat, completions, embeddings (prompt_tokens ...) or responses (input_tokens ...). A
-// later one replaces an earlier one: some servers repeat it, growing, with each chunk. One that counts nothing at all
-// reports nothing: no request has no input.
+// later one replaces the halves of an earlier one that it has: some servers repeat it, growing, with each chunk. One that
+// counts nothing at all reports nothing. found: it has the output, or a total to infer it from.
 func (t *tally) openAI(c *cursor) (found bool) {
 	if !c.enter('{') {
 		return false
 	}
-	n := tally{reported: true}
+	var n tally
+	total := llm.Tokens(-1)
 	for {
 		name, ok := c.key()
 		if !ok {
@@ -50,9 +52,9 @@ func (t *tally) openAI(c *cursor) (found bool) {
 		case "prompt_tokens", "input_tokens":
 			set(&n.input, c)
 		case "completion_tokens", "output_tokens":
-			n.sawOutput = set(&n.output, c)
+			n.sawOutput = set(&n.output, c) || n.sawOutput
 		case "total_tokens":
-			set(&n.total, c)
+			set(&total, c)
 		case "prompt_tokens_details", "input_tokens_details":
 			n.details(c)
 		case "prompt_cache_hit_tokens":
@@ -61,10 +63,19 @@ func (t *tally) openAI(c *cursor) (found bool) {
 			c.skip()
 		}
 	}
-	if found = !c.bad && n.usage().Total() > 0; found {
-		*t = n
+	if !n.sawOutput && n.input > 0 && total >= n.input {
+		n.output, n.sawOutput = total-n.input, true
 	}
-	return found
+	if c.bad || n.input+n.output == 0 {
+		return false
+	}
+	if n.input > 0 {
+		t.input, t.read, t.written, t.sawInput = n.input, n.read, n.written, true
+	}
+	if n.sawOutput {
+		t.output, t.sawOutput, t.stale = n.output, true, false
+	}
+	return n.sawOutput
 }
 
 func (t *tally) details(c *cursor) {

@@ -63,11 +63,13 @@ func TestStreamsOfChat(t *testing.T) {
 		{"M10 cache writes", sse(`{"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":50,"cache_write_tokens":30}}}`), "<empty> in 90 (50 read, 30 written) out 2 final true"},
 		{"cached beyond input", sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":500,"cache_write_tokens":30}}}`), "<empty> in 9 (9 read, 0 written) out 2 final true"},
 		{"total only", sse(`{"choices":[],"usage":{"prompt_tokens":9,"total_tokens":12}}`), "<empty> in 9 (0 read, 0 written) out 3 final true"},
-		{"fractions and signs", sse(`{"choices":[],"usage":{"prompt_tokens":9.7,"completion_tokens":-2}}`), "<empty> in 9 (0 read, 0 written) out 0 final true"},
+		{"fractions and signs", sse(`{"choices":[],"usage":{"prompt_tokens":9.7,"completion_tokens":-2}}`), "<empty> in 9 (0 read, 0 written) out 0 final false"},
 		{"absurd", sse(`{"choices":[],"usage":{"prompt_tokens":99999999999999999999999999,"completion_tokens":1e3}}`), "<empty> in 1000000000000 (0 read, 0 written) out 1000 final true"},
 		{"other ways to write a number", sse(`{"choices":[],"usage":{"prompt_tokens":1e2,"completion_tokens":100.0,"prompt_tokens_details":{"cached_tokens":2.5E1}}}`), "<empty> in 100 (25 read, 0 written) out 100 final true"},
 		{"no numbers", sse(`{"choices":[],"usage":{"prompt_tokens":0x10,"completion_tokens":1e,"total_tokens":1_0}}`), "<empty>"},
 		{"1e999", sse(`{"choices":[],"usage":{"prompt_tokens":1e999,"completion_tokens":1e-9}}`), "<empty> in 1000000000000 (0 read, 0 written) out 0 final true"},
+		{"the output null behind a count", sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2}}`, `{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":null}}`), "<empty><empty> in 10 (0 read, 0 written) out 2 final true"},
+		{"0 output of a text", sse(chunk(`{"content":"a"}`), `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":0}}`), "a|<empty> in 9 (0 read, 0 written) out 0 final false"},
 		{"no choices at all", sse(`{"usage":{"prompt_tokens":1,"completion_tokens":1}}`), "<empty> in 1 (0 read, 0 written) out 1 final true"},
 		{"content filter first", sse(`{"choices":[],"prompt_filter_results":[{}]}`), ""},
 		{"reasoning", sse(chunk(`{"reasoning_content":"why"}`), chunk(`{"reasoning":"because","reasoning_content":"because"}`), chunk(`{"refusal":"no"}`)), "why|because|no|"},
@@ -170,7 +172,7 @@ func TestParserIsReusable(t *testing.T) {
 	p := NewParser(llm.Chat)
 	p.Parse([]byte(sse(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}`)), func(*Event) {})
 	p.Reset(llm.Messages)
-	if u, ok, _ := p.Usage(); ok || u.Total() != 0 {
+	if u, of, _ := p.Usage(); of != (Reported{}) || u.Total() != 0 {
 		t.Error("usage of another stream", u)
 	}
 }
@@ -185,33 +187,50 @@ func TestEventsKeepEveryByte(t *testing.T) {
 }
 
 func TestBufferedUsage(t *testing.T) {
+	both, input, output := Reported{Input: true, Output: true}, Reported{Input: true}, Reported{Output: true}
+	said := `{"choices":[{"message":{"content":"hi"}}],"usage":`
 	for _, tt := range []struct {
 		name  string
 		ep    llm.Endpoint
 		body  string
 		usage llm.Usage
-		ok    bool
+		of    Reported
 		texts []string
 	}{
-		{"chat", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2}}}`, llm.Usage{InputTokens: 9, CachedInputTokens: 2, OutputTokens: 4}, true, nil},
-		{"chat without", llm.Chat, `{"choices":[{"message":{"content":"h\"i","tool_calls":[{"function":{"name":"f","arguments":"{}"}}],"reasoning_content":"r"}},{"message":{"refusal":"no"}}]}`, llm.Usage{}, false, []string{`h\"i`, "f", "{}", "r", "no"}},
-		{"chat null", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":null}`, llm.Usage{}, false, []string{"hi"}},
-		{"chat zeros", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":0}}`, llm.Usage{}, false, []string{"hi"}},
-		{"completions", llm.Completions, `{"choices":[{"text":"a"},{"text":"b"}]}`, llm.Usage{}, false, []string{"a", "b"}},
-		{"embeddings", llm.Embeddings, `{"data":[{"embedding":[1,2]}],"usage":{"prompt_tokens":7,"total_tokens":7}}`, llm.Usage{InputTokens: 7}, true, nil},
-		{"embeddings without", llm.Embeddings, `{"data":[{"embedding":[1,2]}]}`, llm.Usage{}, false, nil},
-		{"responses", llm.Responses, `{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":3},"output_tokens":4}}`, llm.Usage{InputTokens: 9, CachedInputTokens: 3, OutputTokens: 4}, true, nil},
-		{"responses without", llm.Responses, `{"output":[{"type":"reasoning","summary":[{"text":"s"}]},{"type":"message","content":[{"type":"output_text","text":"hi"}]},{"type":"function_call","name":"f","arguments":"{}"}]}`, llm.Usage{}, false, []string{"s", "hi", "f", "{}"}},
-		{"M10 messages", llm.Messages, `{"content":[{"text":"hi"}],"usage":{"input_tokens":1,"cache_read_input_tokens":2,"cache_creation_input_tokens":3,"output_tokens":4}}`, llm.Usage{InputTokens: 6, CachedInputTokens: 2, CacheWriteTokens: 3, OutputTokens: 4}, true, nil},
-		{"messages without", llm.Messages, `{"content":[{"type":"text","text":"hi"},{"type":"thinking","thinking":"hm","signature":"x"},{"type":"tool_use","id":"i","name":"f","input":{"a": [1]}}]}`, llm.Usage{}, false, []string{"hi", "hm", "f", `{"a": [1]}`}},
-		{"count_tokens", llm.CountTokens, `{"input_tokens":14}`, llm.Usage{}, true, nil},
-		{"cut off", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":9`, llm.Usage{}, false, []string{"hi"}},
-		{"not JSON", llm.Chat, `<html>`, llm.Usage{}, false, nil},
-		{"empty", llm.Chat, ``, llm.Usage{}, false, nil},
+		{"chat", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2}}}`, llm.Usage{InputTokens: 9, CachedInputTokens: 2, OutputTokens: 4}, both, nil},
+		{"chat without", llm.Chat, `{"choices":[{"message":{"content":"h\"i","tool_calls":[{"function":{"name":"f","arguments":"{}"}}],"reasoning_content":"r"}},{"message":{"refusal":"no"}}]}`, llm.Usage{}, Reported{}, []string{`h\"i`, "f", "{}", "r", "no"}},
+		{"chat null", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":null}`, llm.Usage{}, Reported{}, []string{"hi"}},
+		{"chat zeros", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":0}}`, llm.Usage{}, Reported{}, []string{"hi"}},
+		{"completions", llm.Completions, `{"choices":[{"text":"a"},{"text":"b"}]}`, llm.Usage{}, Reported{}, []string{"a", "b"}},
+		{"embeddings", llm.Embeddings, `{"data":[{"embedding":[1,2]}],"usage":{"prompt_tokens":7,"total_tokens":7}}`, llm.Usage{InputTokens: 7}, both, nil},
+		{"embeddings without", llm.Embeddings, `{"data":[{"embedding":[1,2]}]}`, llm.Usage{}, output, nil},
+		{"responses", llm.Responses, `{"output":[],"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":3},"output_tokens":4}}`, llm.Usage{InputTokens: 9, CachedInputTokens: 3, OutputTokens: 4}, both, nil},
+		{"responses without", llm.Responses, `{"output":[{"type":"reasoning","summary":[{"text":"s"}]},{"type":"message","content":[{"type":"output_text","text":"hi"}]},{"type":"function_call","name":"f","arguments":"{}"}]}`, llm.Usage{}, Reported{}, []string{"s", "hi", "f", "{}"}},
+		{"M10 messages", llm.Messages, `{"content":[{"text":"hi"}],"usage":{"input_tokens":1,"cache_read_input_tokens":2,"cache_creation_input_tokens":3,"output_tokens":4}}`, llm.Usage{InputTokens: 6, CachedInputTokens: 2, CacheWriteTokens: 3, OutputTokens: 4}, both, nil},
+		{"messages without", llm.Messages, `{"content":[{"type":"text","text":"hi"},{"type":"thinking","thinking":"hm","signature":"x"},{"type":"tool_use","id":"i","name":"f","input":{"a": [1]}}]}`, llm.Usage{}, Reported{}, []string{"hi", "hm", "f", `{"a": [1]}`}},
+		{"count_tokens", llm.CountTokens, `{"input_tokens":14}`, llm.Usage{}, both, nil},
+		{"cut off", llm.Chat, `{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":9`, llm.Usage{}, Reported{}, []string{"hi"}},
+		{"not JSON", llm.Chat, `<html>`, llm.Usage{}, Reported{}, nil},
+		{"no output", llm.Chat, said + `{"prompt_tokens":9}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"output null", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":null}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"output -1", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":-1}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"output in words", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":"400"}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"output an object", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":{}}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"output 0 of a text", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":0}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"output 0 of nothing", llm.Chat, `{"choices":[{"message":{"content":""}}],"usage":{"prompt_tokens":9,"completion_tokens":0}}`, llm.Usage{InputTokens: 9}, both, nil},
+		{"output by the total", llm.Chat, said + `{"prompt_tokens":9,"total_tokens":13}}`, llm.Usage{InputTokens: 9, OutputTokens: 4}, both, nil},
+		{"a total below its part", llm.Chat, said + `{"prompt_tokens":9,"total_tokens":8}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"no input", llm.Chat, said + `{"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":5}}}`, llm.Usage{OutputTokens: 4}, output, nil},
+		{"input null", llm.Chat, said + `{"prompt_tokens":null,"completion_tokens":4,"total_tokens":13}}`, llm.Usage{OutputTokens: 4}, output, nil},
+		{"twice, once in words", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":4,"output_tokens":null}}`, llm.Usage{InputTokens: 9, OutputTokens: 4}, both, nil},
+		{"responses, no output", llm.Responses, `{"output":[{"content":[{"text":"hi"}]}],"usage":{"input_tokens":9}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"messages, no output", llm.Messages, `{"content":[{"text":"hi"}],"usage":{"input_tokens":9,"output_tokens":null}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
+		{"messages, no input", llm.Messages, `{"content":[{"text":"hi"}],"usage":{"output_tokens":4}}`, llm.Usage{OutputTokens: 4}, output, nil},
+		{"empty", llm.Chat, ``, llm.Usage{}, Reported{}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			body := append(make([]byte, 0, len(tt.body)+7), tt.body...)
-			u, ok, texts, _ := BufferedUsage(tt.ep, body)
+			u, of, texts, _ := BufferedUsage(tt.ep, body)
 			var got []string
 			for _, x := range texts {
 				got = append(got, string(x.In(body)))
@@ -219,8 +238,8 @@ func TestBufferedUsage(t *testing.T) {
 					t.Errorf("%s: raw is %v", x.In(body), x.Raw)
 				}
 			}
-			if d := cmp.Diff(tt.usage, u); d != "" || ok != tt.ok {
-				t.Error(d, ok)
+			if d := cmp.Diff(tt.usage, u); d != "" || of != tt.of {
+				t.Error(d, of)
 			}
 			if d := cmp.Diff(tt.texts, got); d != "" {
 				t.Error(d)

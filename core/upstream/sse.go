@@ -423,9 +423,9 @@ func (p *Parser) delta(text []byte) {
 	}
 }
 
-// Usage is what the stream has reported so far; each report replaces the one before. ok: it says how much output there
-// was, which Anthropic's message_start does not. last: no text has come since; at the terminal event it is the last word,
-// before it another may come.
-func (p *Parser) Usage() (u llm.Usage, ok, last bool) {
-	return p.tally.usage(), p.tally.reported, p.tally.reported && !p.tally.stale
+// Usage is what the stream has reported so far, and of which halves; each report replaces the one before. last: no text has
+// come since that of the output; at the terminal event it is the last word, before it another may come.
+func (p *Parser) Usage() (u llm.Usage, of Reported, last bool) {
+	of = p.tally.reported(p.spoke)
+	return p.tally.usage(), of, of.Output && !p.tally.stale
 }

@@ -124,7 +124,7 @@ func TestUnreadAnswers(t *testing.T) {
 		{"empty", llm.Chat, ``, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, ok, texts, unread := BufferedUsage(tt.ep, []byte(tt.body)); ok || len(texts) != tt.texts || unread != tt.unread {
+			if _, of, texts, unread := BufferedUsage(tt.ep, []byte(tt.body)); of.Whole() || len(texts) != tt.texts || unread != tt.unread {
 				t.Errorf("%d texts, %d bytes unread", len(texts), unread)
 			}
 		})

@@ -217,6 +217,14 @@ type Response struct {
 	reading
 }
 
+// Reported tells which halves of its usage a provider has reported. Anthropic's message_start has the input alone, and some
+// servers leave one half out, or have null or a negative number for it: nothing is known of that half then, not even that
+// it was none.
+type Reported struct{ Input, Output bool }
+
+// Whole tells that both were.
+func (r Reported) Whole() bool { return r.Input && r.Output }
+
 // Event is one parsed SSE event: raw bytes with their terminator, and what they mean in the dialect. Everything in it
 // is valid only during the visit.
 type Event struct {
