@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -114,5 +115,26 @@ func TestM07WholeAnswerBeyondItsCap(t *testing.T) {
 		if e := r.journal.last(t); left < 0 || e.Usage.OutputTokens != 50 || !e.Estimated {
 			t.Errorf("%s: %d left, %+v", x.path, left, e)
 		}
+	}
+}
+
+// What is owed for a text does not depend on how the upstream cuts it into events, so one that keeps its cap is not cut.
+func TestTheCutsOfAStreamCostNothing(t *testing.T) {
+	var events []string
+	for range 100 {
+		events = append(events, `{"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"hello "}}]}`)
+	}
+	events = append(events, `{"object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`)
+	text, err := json.Marshal("[" + strings.Join(events, ",") + "]")
+	must(t, err)
+	body := `{"model":"gpt-4o","stream":true,"max_tokens":110,"messages":[{"role":"user","content":` + string(text) + `}]}`
+	r := newRig(t)
+	p := r.post("/v1/chat/completions", body, "x-sim", "echo=events").want(t, 200)
+	if n := strings.Count(string(p.body), "hello "); n != 100 {
+		t.Errorf("cut after %d events: %s", n, p.body)
+	}
+	r.idle()
+	if e := r.journal.last(t); e.Usage.OutputTokens != 101 || !e.Estimated {
+		t.Errorf("%+v", e.Usage)
 	}
 }

@@ -54,7 +54,8 @@ func (r *relay) init(c *call) {
 }
 
 func (r *relay) reset() {
-	*r = relay{call: r.call, parser: r.parser, visit: r.visit, out: kept(r.out), terminal: kept(r.terminal)}
+	r.running.Reset()
+	*r = relay{call: r.call, parser: r.parser, visit: r.visit, out: kept(r.out), terminal: kept(r.terminal), running: r.running}
 }
 
 // stream hands the answer and the hold to the relay.
@@ -203,7 +204,7 @@ func (r *relay) covers(e *upstream.Event) bool {
 		return true
 	}
 	r.unread += unread(e.Unread)
-	total := r.running.Escaped(r.server.p.Counter, r.call.enc, text) + r.unread
+	total := r.running.Escaped(r.server.p.Counter, r.call.enc, text, r.call.head.Choices > 1) + r.unread
 	if total > r.granted && !r.topUp(total) {
 		return false // what is not relayed is not owed
 	}

@@ -102,13 +102,20 @@ func (c *counting) giveBack() {
 
 // text counts valid UTF-8: pieces that are tokens as they stand count one, the others are merged.
 func (c *counting) text(v *vocab, b []byte) llm.Tokens {
+	before, last, _ := c.pieces(v, b)
+	return before + last
+}
+
+// pieces is text in two parts: the last two pieces, which begin at at, and what comes before them. Bytes that are not cut
+// into pieces have no last ones.
+func (c *counting) pieces(v *vocab, b []byte) (before, last llm.Tokens, at int) {
 	if v == nil {
-		return llm.Tokens(len(b))
+		return llm.Tokens(len(b)), 0, len(b)
 	}
-	var total int
+	var total, one, tokens, start int
 	for i := 0; i < len(b); {
 		if c.left <= 0 {
-			return llm.Tokens(total + v.bound(b[i:]))
+			return llm.Tokens(total + one + tokens + v.bound(b[i:])), 0, len(b)
 		}
 		var end int
 		if v.o200k {
@@ -116,6 +123,9 @@ func (c *counting) text(v *vocab, b []byte) llm.Tokens {
 		} else {
 			end = v.classes.cl100k(b, i)
 		}
+		total += one
+		at, start = start, i
+		one, tokens = tokens, 1
 		n := end - i
 		c.left -= pieceWork + n/pieceBytes
 		id := uint32(none)
@@ -128,19 +138,16 @@ func (c *counting) text(v *vocab, b []byte) llm.Tokens {
 			id = v.findLong(b[i:end])
 		}
 		if id == none {
-			total += c.piece(v, b[i:end])
-		} else {
-			total++
-			if c.met.first(id) {
-				c.left -= wholeWork
-				if n > shortKey {
-					c.left -= longWork
-				}
+			tokens = c.piece(v, b[i:end])
+		} else if c.met.first(id) {
+			c.left -= wholeWork
+			if n > shortKey {
+				c.left -= longWork
 			}
 		}
 		i = end
 	}
-	return llm.Tokens(total)
+	return llm.Tokens(total), llm.Tokens(one + tokens), at
 }
 
 // piece counts a piece that is no token.
@@ -204,8 +211,7 @@ func (v *vocab) bound(b []byte) int {
 func (c *counting) content(v *vocab, b []byte) llm.Tokens {
 	c.left -= contentWork
 	if bytes.IndexByte(b, '\\') >= 0 {
-		c.buf = unescape(c.buf[:0], b)
-		c.left -= (len(b) - len(c.buf)) / escapeBytes
+		c.undo(c.buf[:0], b)
 		b = c.buf
 	}
 	return c.text(v, b)
@@ -213,26 +219,31 @@ func (c *counting) content(v *vocab, b []byte) llm.Tokens {
 
 // escaped is content that may not be UTF-8.
 func (c *counting) escaped(v *vocab, b []byte) llm.Tokens {
-	c.buf = unescape(c.buf[:0], b)
-	c.left -= (len(b) - len(c.buf)) / escapeBytes
-	return c.valid(v, c.buf)
+	c.undo(c.buf[:0], b)
+	return c.text(v, c.valid(c.buf))
+}
+
+// undo appends b to what is in the buffer, without its escapes.
+func (c *counting) undo(buf, b []byte) {
+	c.buf = unescape(buf, b)
+	c.left -= (len(b) - (len(c.buf) - len(buf))) / escapeBytes
 }
 
 // any counts text that may not be UTF-8: each byte that is none counts as U+FFFD, as it would reach a model.
 func (c *counting) any(v *vocab, b []byte) llm.Tokens {
 	c.buf = c.buf[:0]
-	return c.valid(v, b)
+	return c.text(v, c.valid(b))
 }
 
-// valid is any for text that may stand in the buffer, after which it puts its own.
-func (c *counting) valid(v *vocab, b []byte) llm.Tokens {
-	if !isUTF8(b) {
-		start := len(c.buf)
-		c.buf = appendValid(c.buf, b)
-		c.left -= (len(c.buf) - start - len(b)) * strayWork
-		b = c.buf[start:]
+// valid is b with U+FFFD for what is no UTF-8. b may stand in the buffer, behind which it is written then.
+func (c *counting) valid(b []byte) []byte {
+	if isUTF8(b) {
+		return b
 	}
-	return c.text(v, b)
+	start := len(c.buf)
+	c.buf = appendValid(c.buf, b)
+	c.left -= (len(c.buf) - start - len(b)) * strayWork
+	return c.buf[start:]
 }
 
 // appendValid appends b with U+FFFD for each byte that is no UTF-8.
