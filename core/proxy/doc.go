@@ -24,14 +24,16 @@
 //	             Reserve: all of the claim or none of it                     walk
 //	             defer Release: from here every exit settles, a panic too    walk, through the defer
 //	    forward    send: Do, under the watcher; each attempt extends the
-//	               hold by its channel and shrinks it when it fails          walk
+//	               hold by its channel and shrinks it when it fails; of a
+//	               stream the first event is part of the attempt             walk
 //	               wait for the hold's ledger entry                          walk
 //	      passOn     an upstream's 4xx: nothing is owed, Release voids       walk
 //	      answer     Commit(usage); wait for its entry; write                ledger: settled
 //	      stream     Move to the relay; the deferred Release finds an
 //	                 inert handle                                            relay
 //	  finish     recover; close the upstream; conclude; pool (not a stream)  nobody
-//	relay      step: read what has come, count it, Relayed                   relay
+//	relay      step: read what has come, count it, Relayed; or, after
+//	             a while of nothing, a sign of life                          relay
 //	             at the terminal event: Commit, wait, let it go              ledger: settled
 //	           Close: Release, for every other ending                        ledger: settled
 //

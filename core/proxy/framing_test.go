@@ -70,7 +70,8 @@ func (p *player) give(b []byte) {
 // chunks is a client that sees a streamed answer as it stands on the wire, chunk by chunk.
 type chunks struct {
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	head string // "" until the first chunk is read: the head may wait for it
 }
 
 func (r *rig) chunks(path, body string) *chunks {
@@ -80,21 +81,29 @@ func (r *rig) chunks(path, body string) *chunks {
 	must(r.t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	_, err = io.WriteString(c, r.rawHead(path, "Authorization: Bearer ", r.token, "\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body))
 	must(r.t, err)
-	in := bufio.NewReader(c)
-	var head strings.Builder
-	for !strings.HasSuffix(head.String(), "\r\n\r\n") {
-		line, err := in.ReadString('\n')
-		must(r.t, err)
-		head.WriteString(line)
+	return &chunks{Conn: c, in: bufio.NewReader(c)}
+}
+
+// begin reads the head.
+func (c *chunks) begin() error {
+	for !strings.HasSuffix(c.head, "\r\n\r\n") {
+		line, err := c.in.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		c.head += line
 	}
-	if h := head.String(); !strings.HasPrefix(h, "HTTP/1.1 200 ") || !strings.Contains(h, "Transfer-Encoding: chunked\r\n") {
-		r.t.Fatalf("%s", h)
+	if !strings.HasPrefix(c.head, "HTTP/1.1 200 ") || !strings.Contains(c.head, "Transfer-Encoding: chunked\r\n") {
+		return fmt.Errorf("the head is %s", c.head)
 	}
-	return &chunks{c, in}
+	return nil
 }
 
 // next reads one chunk; the last one is empty.
 func (c *chunks) next() ([]byte, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
 	size, err := c.in.ReadString('\n')
 	if err != nil {
 		return nil, err
@@ -161,6 +170,9 @@ func TestS01AnEventDoesNotWaitForTheNext(t *testing.T) {
 	for _, x := range streams() {
 		for _, f := range framings() {
 			_, events := r.recorded(x, scripted, f)
+			if !bytes.Contains(events[0], []byte("data")) { // comments wait for the first event, with the head
+				events = append([][]byte{append(events[0], events[1]...)}, events[2:]...)
+			}
 			c := r.chunks(x.path, streamed(x))
 			for i, e := range events {
 				up.send(e, 1)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -139,7 +138,7 @@ func (r *relay) step() ([]byte, error) {
 		return nil, io.EOF
 	}
 	r.out = r.out[:0]
-	raw, err := r.resp.NextWithin(time.Duration(r.server.o.HeartbeatMS) * time.Millisecond)
+	raw, err := r.resp.NextWithin(r.server.heartbeat())
 	switch {
 	case err != nil:
 		return r.broke(err)

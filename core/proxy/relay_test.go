@@ -220,7 +220,7 @@ func (r *rig) leaveIf(req *http.Request, events int, before func()) (status int)
 // S05: the client leaves a stream of any route; the upstream is closed within a second, what was relayed is charged, the
 // rest is released.
 func TestS05ClientLeaves(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, func(s *setup) { s.options.HeartbeatMS = 200 })
 	best := time.Hour
 	for _, x := range streams() {
 		x.body = strings.Replace(x.body, ":50", ":600", 1)
@@ -421,9 +421,9 @@ func TestStreamSettlementUnacknowledged(t *testing.T) {
 	}
 }
 
-// The head goes out before the first token.
+// The head waits for the first token no longer than until the first sign of life is due.
 func TestStreamHeadFirst(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, func(s *setup) { s.options.HeartbeatMS = 50 })
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	resp, err := http.DefaultClient.Do(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "silent=60s").WithContext(ctx))

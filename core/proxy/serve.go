@@ -56,6 +56,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// heartbeat is how long a stream's client may be told nothing. Before it is told anything, an error can still be its status.
+func (s *Server) heartbeat() time.Duration {
+	return time.Duration(s.o.HeartbeatMS) * time.Millisecond
+}
+
 // idleTimeout is how long a kept-alive client connection may be silent between two requests.
 const idleTimeout = 2 * time.Minute
 

@@ -243,6 +243,7 @@ type doing struct {
 	lane     *lane
 	ticket   ticket
 	sent     bool          // an attempt before has sent the request: the next is a retry
+	opened   bool          // a stream has been read from already
 	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
 	short    bool          // this machine lacks what a connection takes
 	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
@@ -394,6 +395,9 @@ func (d *doing) attempt() (h head, err error) {
 		}
 		err = d.exchange(c, &h)
 	}
+	if err == nil {
+		err = d.peek(&h)
+	}
 	if err != nil {
 		if timedOut(err) {
 			d.timeouts++
@@ -520,18 +524,18 @@ func classify(h *head) (why class, relay bool) {
 func (d *doing) relay(h *head, now time.Duration) {
 	r := d.r
 	r.Channel = d.channel
-	r.Status, r.ContentType, r.FirstByte = h.status, h.contentType, now
-	if r.ContentType == "" && d.req.Head.Stream && h.status < 300 {
-		r.ContentType = "text/event-stream" // some servers do not say what was asked for
-	}
+	r.Status, r.ContentType, r.FirstByte = h.status, d.contentType(h), now
 	r.Stream = h.status < 300 && isEventStream(r.ContentType)
-	r.frame, r.last = h.frame, h.closing
-	if r.conn != nil {
-		r.conn.keep = h.keep
+	if !d.opened {
+		r.open(h)
 	}
-	if r.frame.done {
-		r.finish()
+}
+
+func (d *doing) contentType(h *head) string {
+	if h.contentType == "" && d.req.Head.Stream && h.status < 300 {
+		return "text/event-stream" // some servers do not say what was asked for
 	}
+	return h.contentType
 }
 
 func isEventStream(contentType string) bool {

@@ -28,12 +28,18 @@ type reading struct {
 	events events
 	err    error     // why no more can be read; io.EOF at a clean end
 	giveUp time.Time // when the silence of a stream is over the idle timeout; zero: it is not silent
-	names  [3]string
+
+	peeked  []byte // of the stream, for the next call of Next
+	refusal []byte // the whole body, where the stream began with an error
+	names   [3]string
 }
 
 // Body reads a whole buffered answer, at most Options.ResponseBytes. The bytes are the caller's. The
 // channel's credential is blotted out, should the provider repeat it.
 func (r *Response) Body() ([]byte, error) {
+	if r.refusal != nil {
+		return r.refusal, nil
+	}
 	limit := r.client.opt.ResponseBytes
 	size := int64(1 << 10)
 	if r.frame.kind == byLength {
@@ -199,7 +205,18 @@ func (r *Response) Next() ([]byte, error) { return r.NextWithin(2 * r.client.idl
 // NextWithin is Next for a reader that has something to do meanwhile: nil without an error when d has passed and no event
 // has become whole.
 func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
+	if raw := r.peeked; raw != nil {
+		r.peeked = nil
+		if r.wasCut(r.ctx) == nil {
+			return raw, nil
+		}
+	}
 	var until time.Time
+	return r.next(&until, d)
+}
+
+// next is NextWithin, until a time that is d from the first wait unless it is set.
+func (r *Response) next(until *time.Time, d time.Duration) ([]byte, error) {
 	ev := &r.events
 	ev.shift()
 	r.heed()
@@ -223,7 +240,7 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 			r.fail(llm.Errorf(llm.KindUpstream, "the upstream sent an event of over %d bytes", limit), nil)
 			return nil, r.err
 		}
-		if r.listen(&until, d) {
+		if r.listen(until, d) {
 			return nil, nil
 		}
 	}

@@ -176,10 +176,11 @@ type Request struct {
 	Model     *Model
 	Granted   llm.Tokens // cap over all choices to send; 0: leave the body's
 	RequestID string
-	Caller    uint64 // whose request it is: the org, for a user with two keys is still one; 0: not known. One caller's failures do not put a channel to sleep for the others
-	Beta      []byte // anthropic-beta of the client
-	Version   []byte // anthropic-version of the client; empty: 2023-06-01
-	Sim       []byte // x-sim of the client, for tests; sent only to channels on a loopback address
+	Caller    uint64        // whose request it is: the org, for a user with two keys is still one; 0: not known. One caller's failures do not put a channel to sleep for the others
+	Beta      []byte        // anthropic-beta of the client
+	Version   []byte        // anthropic-version of the client; empty: 2023-06-01
+	Peek      time.Duration // how long the first event of a stream is waited for, so that an error in it is the attempt's; 0: it is not looked at
+	Sim       []byte        // x-sim of the client, for tests; sent only to channels on a loopback address
 }
 
 // Hold is what Do tells the owner of the reservation about each attempt; the proxy stands behind it. All calls come
@@ -212,7 +213,7 @@ type Response struct {
 	Status      int
 	ContentType string
 	Stream      bool          // an event stream: use Next; otherwise Body
-	FirstByte   time.Duration // Mono when the answer's head came
+	FirstByte   time.Duration // Mono when the answer's head came, and of a stream what was peeked at
 	Attempted   []string      // channels, in order, this one last
 	reading
 }

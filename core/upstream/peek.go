@@ -1,0 +1,199 @@
+package upstream
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// Providers that are overloaded often say so in the first event of a stream, behind a status of 200. As long as nothing has
+// gone to the client that is an answer like any other: another channel is tried, or the client gets a status it
+// understands. So the first event is looked at before the answer is given out.
+
+var peekers = sync.Pool{New: func() any { return NewParser(llm.Chat) }}
+
+// peek reads the first event of a stream, when it comes within Request.Peek, and makes a head of it when it is an error.
+// The error is that the stream broke before it.
+func (d *doing) peek(h *head) error {
+	d.r.refusal = nil
+	d.opened = d.req.Peek > 0 && h.status < 300 && !h.frame.done && !h.coded && isEventStream(d.contentType(h))
+	if !d.opened {
+		return nil
+	}
+	r := d.r
+	r.open(h)
+	raw, err := r.first(d.req.Peek)
+	switch {
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+		fallthrough
+	case err != nil:
+		r.renew()
+		return err
+	case raw == nil || !bytes.Contains(raw, []byte(`"error"`)):
+		return nil
+	}
+	p := peekers.Get().(*Parser)
+	p.Reset(d.req.Head.Endpoint)
+	data := p.failure(raw)
+	peekers.Put(p)
+	if data == nil {
+		return nil
+	}
+	r.renew()
+	h.status, h.contentType = statusOf(data), "application/json"
+	r.refusal = refusalOf(d.req.Head.Endpoint, data)
+	return nil
+}
+
+// open takes over the framing of the body behind a head.
+func (r *Response) open(h *head) {
+	r.frame, r.last = h.frame, h.closing
+	if r.conn != nil {
+		r.conn.keep = h.keep
+	}
+	if r.frame.done {
+		r.finish()
+	}
+}
+
+// renew makes r as before its attempt, for another one.
+func (r *Response) renew() {
+	r.discard()
+	r.events.free()
+	r.frame, r.err, r.giveUp, r.peeked, r.refusal = frame{}, nil, time.Time{}, nil, nil
+}
+
+// first waits for an event that has data, at most d, and leaves it to NextWithin, with the comments before it; nil: there is
+// none yet.
+func (r *Response) first(d time.Duration) ([]byte, error) {
+	var until time.Time
+	for {
+		raw, err := r.next(&until, d)
+		if raw == nil || err != nil || hasData(raw) {
+			r.peeked = raw
+			return raw, err
+		}
+		if r.err != nil && r.events.given == len(r.events.buf) {
+			return nil, r.err // that was all of it
+		}
+		r.events.given = 0
+	}
+}
+
+func hasData(raw []byte) bool {
+	l := walk(raw, 0)
+	for {
+		start, end, _, ok := l.next()
+		if bytes.HasPrefix(raw[start:end], []byte("data")) {
+			return true
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+// failure is the data of the first event that has some, if it is an error and no text; else nil.
+func (p *Parser) failure(raw []byte) (data []byte) {
+	first := true
+	p.Parse(raw, func(e *Event) {
+		if first && e.Error && len(e.Deltas) == 0 {
+			data = bytes.Clone(e.Data)
+		}
+		first = first && len(e.Data) == 0
+	})
+	return data
+}
+
+// complaint is what an error event says went wrong.
+type complaint struct {
+	status     int // as some servers put it into the code
+	code, kind []byte
+	object     []byte // the error object; nil: the event is one itself
+}
+
+func complaintOf(data []byte) (k complaint) {
+	k.read(cursor{b: data})
+	return k
+}
+
+func (k *complaint) read(c cursor) {
+	each(&c, func(name []byte) {
+		switch string(name) {
+		case "code", "status":
+			v := c.value()
+			if n, err := strconv.Atoi(string(v)); err == nil && n >= 400 && n < 600 {
+				k.status = n
+			} else if len(v) > 2 && v[0] == '"' && string(name) == "code" {
+				k.code = v[1 : len(v)-1]
+			}
+		case "type":
+			k.kind, _ = c.str()
+		case "error", "response":
+			inner := c
+			v := c.value()
+			if len(v) == 0 || v[0] != '{' {
+				return
+			}
+			if string(name) == "error" {
+				k.object = v
+			}
+			k.read(inner)
+		default:
+			c.skip()
+		}
+	})
+}
+
+// statusOf is the status that an error event stands for. Of what is not known it is the channel's failure.
+func statusOf(data []byte) int {
+	k := complaintOf(data)
+	if k.status != 0 {
+		return k.status
+	}
+	if status := statusNamed(k.code); status != 0 {
+		return status
+	}
+	return cmp.Or(statusNamed(k.kind), 500)
+}
+
+func statusNamed(name []byte) int {
+	switch string(name) {
+	case "overloaded_error", "overloaded":
+		return 529
+	case "rate_limit_error", "rate_limit_exceeded", "insufficient_quota", "requests", "tokens", "too_many_requests":
+		return 429
+	case "invalid_request_error", "invalid_prompt", "context_length_exceeded", "content_filter", "invalid_image":
+		return 400
+	case "authentication_error", "invalid_api_key":
+		return 401
+	case "billing_error":
+		return 402
+	case "permission_error":
+		return 403
+	case "not_found_error", "model_not_found":
+		return 404
+	case "request_too_large":
+		return 413
+	}
+	return 0
+}
+
+// refusalOf makes the body of an answer of an error event.
+func refusalOf(ep llm.Endpoint, data []byte) []byte {
+	if ep.Dialect() == llm.Anthropic {
+		return data
+	}
+	object := complaintOf(data).object
+	if object == nil {
+		object = data
+	}
+	return slices.Concat([]byte(`{"error":`), object, []byte("}"))
+}
