@@ -42,7 +42,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		c, e = class{http.StatusInternalServerError, "api_error", "internal_error"}, llm.Errorf(llm.KindInternal, "internal error; the gateway's log has the cause")
 	}
 	if c.status >= http.StatusInternalServerError {
-		a.Log.Error("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		a.Log.Error("admin request failed", "method", r.Method, "path", llm.Blot(r.URL.Path), "error", llm.Blot(err.Error()))
 	}
 	if e.Status != 0 {
 		c.status = e.Status
@@ -50,7 +50,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Code != "" {
 		c.code = e.Code
 	}
-	body := object{{"type", c.kind}, {"message", e.Message}, {"code", c.code}, {"param", orNull(e.Param)}}
+	body := object{{"type", c.kind}, {"message", llm.Blot(e.Message)}, {"code", c.code}, {"param", orNull(llm.Blot(e.Param))}}
 	if e.LimitBytes != 0 {
 		body = append(body, member{"limit_bytes", e.LimitBytes})
 	}

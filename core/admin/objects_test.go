@@ -21,6 +21,7 @@ func TestOrgs(t *testing.T) {
 	f.ok("GET", "/admin/orgs/1", nil).has(t, "tpmLimit", 9)
 	f.refused(404, "GET", "/admin/orgs/2", nil, "no org 2")
 	f.refused(404, "GET", "/admin/orgs/x", nil, "ids are numbers")
+	f.refused(404, "GET", "/admin/keys/sk-weir-abcdefgh-0123456789", nil, `no key "sk-[hidden]"`)
 	f.ok("POST", "/admin/users", j{"orgId": 1, "name": "alice"})
 	f.refused(409, "DELETE", "/admin/orgs/1", nil, "still has 1 user,")
 	f.ok("DELETE", "/admin/users/1", nil)

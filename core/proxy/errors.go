@@ -90,10 +90,11 @@ func asError(err error) *llm.Error {
 	return &llm.Error{Kind: llm.KindInternal, Message: "internal error", Err: err}
 }
 
-// errorRefusal renders e for a dialect. jitter spreads the retries of requests that met the same outage.
+// errorRefusal renders e for a dialect. jitter spreads the retries of requests that met the same outage. A client's text may
+// be in the message, and a key in that.
 func errorRefusal(e *llm.Error, d llm.Dialect, jitter uint64, members []byte) refusal {
 	t := table[min(e.Kind, llm.KindConflict)]
-	r := refusal{status: t.status, typ: t.typ, code: t.code, message: e.Message, members: members}
+	r := refusal{status: t.status, typ: t.typ, code: t.code, message: llm.Blot(e.Message), members: members}
 	if d == llm.Anthropic && t.anthropic != 0 {
 		r.status = t.anthropic
 	}
@@ -107,7 +108,7 @@ func errorRefusal(e *llm.Error, d llm.Dialect, jitter uint64, members []byte) re
 		}
 	}
 	if e.Param != "" {
-		r.members = appendMember(r.members, "param", e.Param)
+		r.members = appendMember(r.members, "param", llm.Blot(e.Param))
 	}
 	if e.LimitBytes > 0 {
 		r.members = appendNumber(r.members, "limit_bytes", e.LimitBytes)

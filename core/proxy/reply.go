@@ -42,7 +42,7 @@ func (s *Server) fail(c *call, err error) {
 	case e.Code == "ledger_unavailable":
 		s.outage.tell(s.p.Log, s.p.Clock.Mono(), string(c.hex[:]), e)
 	case e.Err != nil:
-		s.p.Log.Warn("request failed", slog.String("request_id", string(c.hex[:])), slog.String("error", e.Error()))
+		s.p.Log.Warn("request failed", slog.String("request_id", string(c.hex[:])), slog.String("error", llm.Blot(e.Error())))
 	}
 	r := errorRefusal(e, c.dialect, c.id, c.member[:0])
 	if c.caller != nil && c.rates == (rates{}) {

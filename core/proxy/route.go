@@ -72,13 +72,12 @@ func lookup(target []byte) (r route, rest []byte) {
 }
 
 // meant ends the complaint about an unknown path with the one that was likely meant.
-func meant(target []byte) string {
-	target, _, _ = bytes.Cut(target, []byte{'?'})
+func meant(path []byte) string {
 	known := make([]string, len(paths))
 	for i := range paths {
 		known[i] = paths[i].path
 	}
-	if near := llm.Nearest(string(target), known); near != "" {
+	if near := llm.Nearest(string(path), known); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return ""

@@ -609,6 +609,24 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// A key in the wrong place is neither said nor logged, and no query is.
+func TestAMisplacedKeyIsHidden(t *testing.T) {
+	r := newRig(t)
+	for _, target := range []string{"/v1beta/models/x:generateContent?key=" + r.token, "/v1/" + r.token, "/v1/models/" + r.token, "/v1/foo?password=hunter2"} {
+		if p := r.get(target).want(t, 404); strings.Contains(string(p.body), r.token) || strings.Contains(string(p.body), "hunter2") {
+			t.Errorf("GET %s: %s", target, p.body)
+		}
+	}
+	for _, body := range []string{chat(r.token, ""), `{"model":"gpt-4o","messages":[],"` + r.token + `":1,"` + r.token + `":1}`} {
+		if p := r.post("/v1/chat/completions", body); p.status < 400 || strings.Contains(string(p.body), r.token) {
+			t.Errorf("%d: %s", p.status, p.body)
+		}
+	}
+	if log := r.log.String(); strings.Contains(log, r.token) || strings.Contains(log, "hunter2") || !strings.Contains(log, "sk-[hidden]") {
+		t.Errorf("the log: %s", log)
+	}
+}
+
 // The gateway's own routes.
 func TestOwnRoutes(t *testing.T) {
 	r := newRig(t, limits(auth.Key{QPSLimit: 3, TPMLimit: 1000, MonthlyQuota: 5_000_000}), func(s *setup) { s.key.Models = []string{"gpt-4o", "claude-*"} })

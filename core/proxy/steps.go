@@ -35,7 +35,8 @@ func (s *Server) dispatch(c *call) error {
 		return wrongVersion("this listener speaks HTTP/1.1, not %.16q", h.Protocol())
 	case r == routeNone:
 		s.recognise(c)
-		return noRoute("no route %.128q%s", h.RequestURI(), meant(h.RequestURI()))
+		path, _, _ := bytes.Cut(h.RequestURI(), []byte{'?'}) // clients put keys behind it
+		return noRoute("no route %.128q%s", path, meant(path))
 	case !r.allows(h):
 		s.recognise(c)
 		return noRoute("no route %s %s; it takes %s", h.Method(), c.ctx.Path(), r.allow())
