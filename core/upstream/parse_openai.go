@@ -1,10 +1,6 @@
 package upstream
 
-import (
-	"bytes"
-
-	"github.com/weir-gateway/weir/core/llm"
-)
+import "github.com/weir-gateway/weir/core/llm"
 
 // tally merges the usage that a stream reports over several events.
 type tally struct {
@@ -318,94 +314,4 @@ func (p *Parser) text(c *cursor) {
 	if text, ok := c.str(); ok {
 		p.delta(text)
 	}
-}
-
-// readResponses reads one event of /v1/responses. Its members may come in any order, so they are found first.
-func (p *Parser) readResponses(c *cursor) {
-	if p.ev.Terminal = c.done(); p.ev.Terminal {
-		return
-	}
-	if !c.enter('{') {
-		return
-	}
-	var kind, delta, response, item []byte
-	for {
-		name, ok := c.key()
-		if !ok {
-			break
-		}
-		switch string(name) {
-		case "type":
-			kind, _ = c.str()
-		case "delta":
-			delta = c.value()
-		case "response":
-			response = c.value()
-		case "item":
-			item = c.value()
-		case "error":
-			p.ev.Error = c.peek() != 'n'
-			c.skip()
-		default:
-			p.other(name, c)
-		}
-	}
-	p.responsesEvent(c, kind, delta, response, item)
-}
-
-func (p *Parser) responsesEvent(c *cursor, kind, delta, response, item []byte) {
-	switch string(kind) {
-	case "response.completed", "response.incomplete", "response.failed":
-		p.ev.Terminal, p.ev.Error = true, string(kind) == "response.failed"
-		p.usageIn(c, response)
-		p.told.answer(p.ep, cursor{b: response})
-		if !p.ev.HasUsage && !p.spoke {
-			p.list(&cursor{b: response}, "output", (*Parser).item)
-		}
-	case "error":
-		p.ev.Error = true
-	case "ping", "keepalive":
-		p.unread = 0
-	case "response.output_item.done": // its texts have come in deltas
-		p.unread = 0
-		p.told.item(cursor{b: item})
-	case "response.output_item.added":
-		in := cursor{b: item}
-		p.call(&in)
-		c.bad = c.bad || in.bad
-	case "response.audio.delta", "response.output_audio.delta": // sound, not text
-		p.unread = 0
-	default:
-		switch {
-		case bytes.HasSuffix(kind, []byte(".delta")):
-			if in := (cursor{b: delta}); len(delta) > 0 {
-				p.content(&in)
-				c.bad = c.bad || in.bad
-			}
-		case bytes.HasPrefix(kind, []byte("response.")): // what it repeats has come in deltas
-			p.unread = 0
-		default:
-			p.unread += len(delta) + len(response) + len(item)
-		}
-	}
-}
-
-// usageIn reads the usage member of a response object.
-func (p *Parser) usageIn(c *cursor, response []byte) {
-	in := cursor{b: response}
-	if !in.enter('{') {
-		return
-	}
-	for {
-		name, ok := in.key()
-		if !ok {
-			break
-		}
-		if string(name) != "usage" {
-			in.skip()
-			continue
-		}
-		p.ev.HasUsage = p.tally.openAI(&in) || p.ev.HasUsage
-	}
-	c.bad = c.bad || in.bad
 }

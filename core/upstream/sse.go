@@ -191,7 +191,8 @@ type Parser struct {
 	over   bool // the terminal event came: what follows it means nothing
 	unread int  // bytes of members that were not understood, in this event
 	depth  int  // of content in content
-	spoke  bool // a text has come
+	heard  heard
+	again  bool // the event shows what others may have said
 	shape  shape
 	whole  bool     // a buffered answer is read
 	raws   [][]byte // its tool inputs, JSON as it stands
@@ -234,7 +235,7 @@ func (p *Parser) Parse(raw []byte, visit func(e *Event)) {
 func (p *Parser) begin() {
 	p.ev = Event{}
 	p.deltas = p.deltas[:0]
-	p.unread, p.depth, p.from = 0, 0, p.from[:0]
+	p.unread, p.depth, p.from, p.again = 0, 0, p.from[:0], false
 }
 
 // stands says that from one offset in an event's data on, the bytes are those from another in Raw on.
@@ -336,7 +337,11 @@ func (p *Parser) read() {
 		return
 	}
 	p.over = p.ev.Terminal
-	p.spoke = p.spoke || len(p.deltas) > 0
+	if !p.again {
+		for _, d := range p.deltas {
+			p.heard.counted += len(d)
+		}
+	}
 	if e := &p.ev; len(p.deltas) == 0 && !e.HasUsage && !e.Terminal && !e.Error {
 		e.Unread = p.unread
 	}
@@ -349,7 +354,7 @@ func (p *Parser) read() {
 
 // walk reads the data as a JSON object; false when it is none.
 func (p *Parser) walk() bool {
-	was := p.tally
+	was, heard := p.tally, p.heard
 	c := cursor{b: p.ev.Data}
 	if c.peek() != '{' && !c.done() {
 		return false
@@ -363,11 +368,11 @@ func (p *Parser) walk() bool {
 		p.readChat(&c)
 	}
 	if c.bad {
-		p.tally, p.deltas = was, p.deltas[:0]
+		p.tally, p.heard, p.deltas = was, heard, p.deltas[:0]
 		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data, resumes: p.ev.resumes}
 		return false
 	}
-	if e := &p.ev; len(p.deltas) == 1 && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
+	if e := &p.ev; len(p.deltas) == 1 && !p.again && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
 		p.shape.learn(e.Data, p.deltas[0], e.Null)
 	}
 	return true
@@ -426,6 +431,6 @@ func (p *Parser) delta(text []byte) {
 // Usage is what the stream has reported so far, and of which halves; each report replaces the one before. last: no text has
 // come since that of the output; at the terminal event it is the last word, before it another may come.
 func (p *Parser) Usage() (u llm.Usage, of Reported, last bool) {
-	of = p.tally.reported(p.spoke)
+	of = p.tally.reported(p.heard.counted > 0)
 	return p.tally.usage(), of, of.Output && !p.tally.stale
 }

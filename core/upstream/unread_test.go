@@ -55,6 +55,45 @@ func TestTextWhereverItStands(t *testing.T) {
 	}
 }
 
+// Text of /v1/responses counts once, whichever of the events shows it first and how many do: a delta, the end of a text, of a
+// part, of an item, or the whole.
+func TestEveryViewOfAText(t *testing.T) {
+	delta := `{"type":"response.output_text.delta","delta":"hello"}`
+	text := `{"type":"response.output_text.done","text":"hello there"}`
+	part := `{"type":"response.content_part.done","part":{"type":"output_text","text":"hello there"}}`
+	item := `{"type":"response.output_item.done","item":{"type":"message","content":[{"type":"output_text","text":"hello there"}]}}`
+	call := `{"type":"response.output_item.done","item":{"type":"function_call","name":"get","arguments":"{1}"}}`
+	whole := func(kind string) string {
+		return `{"type":"response.` + kind + `","response":{"instructions":"be kind","output":[{"type":"message","content":[{"type":"output_text","text":"hello there"}]}]}}`
+	}
+	for _, tt := range []struct{ name, in, want string }{
+		{"all", sse(delta, text, part, item, whole("completed")), "hello| there|<end>"},
+		{"text", sse(text), "hello there|"},
+		{"part", sse(part, part), "hello there|hello there|"},
+		{"item", sse(item, whole("completed")), "hello there|<end>"},
+		{"a delta and the whole", sse(delta, whole("incomplete")), "hello| there|<end>"},
+		{"the beginning and the whole", sse(whole("created"), whole("in_progress"), delta), "hello there|hello|"},
+		{"failed", sse(strings.Replace(whole("failed"), `"output"`, `"error":null,"output"`, 1)), "hello there|<end><error>"},
+		{"two items, one in deltas", sse(item, delta, text, item), "hello there|hello| there|"},
+		{"a call", sse(`{"type":"response.output_item.added","item":{"type":"function_call","name":"get","arguments":""}}`,
+			`{"type":"response.function_call_arguments.delta","delta":"{1}"}`, `{"type":"response.function_call_arguments.done","name":"get","arguments":"{1}"}`, call), "get|{1}|"},
+		{"a call without deltas", sse(call), "get|{1}|"},
+		{"refused", sse(`{"type":"response.refusal.done","refusal":"no"}`), "no|"},
+		{"a new kind", sse(`{"type":"response.foo","text":"four"}`), "four|"},
+		{"a new kind with a new member", sse(`{"type":"response.foo","said":"four"}`), "~6"},
+		{"a delta by another name", sse(`{"type":"response.foo.delta","text":"four"}`), "four|"},
+		{"a usage", sse(strings.Replace(whole("completed"), `"output"`, `"usage":{"input_tokens":9,"output_tokens":2},"output"`, 1)), "<end> in 9 (0 read, 0 written) out 2 final true"},
+		{"half a usage", sse(strings.Replace(whole("completed"), `"output"`, `"usage":{"input_tokens":9},"output"`, 1)), "hello there|<end> in 9 (0 read, 0 written) out 0 final false"},
+		{"broken", sse(`{"type":"response.output_item.done","item":{"content":["hello there"}]}}`, text), "~72hello there|"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := strings.ReplaceAll(told(llm.Responses, tt.in), "<error><end>", "<end><error>"); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
 // What providers send beside the text is not taken for text.
 func TestNothingIsCountedThatIsNotText(t *testing.T) {
 	for _, tt := range []struct {
