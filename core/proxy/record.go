@@ -23,6 +23,7 @@ type record struct {
 	gone     bool          // the client left first
 	shadowed bool          // the policy would have refused
 	doubted  bool          // the provider reported usage that cannot be
+	code     string        // of a refusal, as the client was told it
 	why      string        // of a refusal: what the client was told
 
 	settlement llm.Status
@@ -84,7 +85,7 @@ func (s *Server) conclude(c *call) {
 		}
 	}
 	if r.why != "" {
-		attrs = append(attrs, slog.String("why", r.why))
+		attrs = append(attrs, slog.String("code", r.code), slog.String("why", r.why))
 	}
 	if r.shadowed {
 		attrs = append(attrs, slog.Bool("policy_shadow_denied", true))

@@ -288,6 +288,7 @@ func (s *Server) passOn(c *call, res limit.Reservation, resp *upstream.Response)
 		return c.lost(err)
 	}
 	s.write(c, resp, body)
+	c.record.code, c.record.why = "upstream_refused", "the upstream refused the request" // its own words may repeat the prompt
 	c.closeUpstream()
 	res.Answered(resp.Status)
 	return nil
