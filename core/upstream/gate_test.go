@@ -4,7 +4,9 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -324,6 +326,50 @@ func TestLeastInFlight(t *testing.T) {
 	}
 	if got["b"] != 100 {
 		t.Error(got)
+	}
+}
+
+// Whatever comes together, nobody is above the channel's own limit, and nothing is left in the end.
+func TestGateUnderFire(t *testing.T) {
+	g := newGate(Options{QueueRequests: 4})
+	const most = 8
+	var clock, inside atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 32 {
+		rnd := rand.New(rand.NewPCG(uint64(i), 1))
+		wg.Go(func() {
+			for range 300 {
+				now := time.Duration(clock.Add(int64(time.Millisecond)))
+				p, ok := g.enter(now, most, rnd.IntN(20) == 0)
+				if !ok {
+					ctx, cancel := context.WithCancel(context.Background())
+					if rnd.IntN(4) == 0 {
+						cancel()
+					}
+					p, ok = g.wait(ctx, time.Duration(rnd.IntN(1000))*time.Microsecond)
+					cancel()
+				}
+				if !ok {
+					continue
+				}
+				if n := inside.Add(1); n > most {
+					t.Errorf("%d at a time", n)
+				}
+				switch rnd.IntN(50) {
+				case 0:
+					g.overloaded(now)
+				default:
+					g.answered()
+				}
+				inside.Add(-1)
+				p.leave()
+				p.leave() // once more does nothing
+			}
+		})
+	}
+	wg.Wait()
+	if flying, _, waiting := g.report(); flying != 0 || waiting != 0 || g.mu.old != 0 {
+		t.Errorf("%d in flight, %d of them old, %d waiting", flying, g.mu.old, waiting)
 	}
 }
 
