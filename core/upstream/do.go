@@ -471,10 +471,7 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
-	asleep := d.lane.health.fail(d.ticket, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
-	if asleep && why.full() {
-		d.lane.gate.overloaded(now)
-	}
+	d.lane.refused(d.ticket, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
 		d.noteLimited(max(wait, time.Millisecond))
@@ -526,6 +523,7 @@ func (d *doing) relay(h *head, now time.Duration) {
 	r.Channel = d.channel
 	r.Status, r.ContentType, r.FirstByte = h.status, d.contentType(h), now
 	r.Stream = h.status < 300 && isEventStream(r.ContentType)
+	r.ticket, r.caller = d.ticket, d.req.Caller
 	if !d.opened {
 		r.open(h)
 	}

@@ -300,6 +300,30 @@ func TestWhatAnOverloadIs(t *testing.T) {
 	}
 }
 
+// A provider that says within a stream that it is overloaded sleeps as if it had said so before; other errors are the
+// stream's own.
+func TestOverloadWithinAStream(t *testing.T) {
+	for event, sleeps := range map[string]bool{
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n":                            true,
+		"event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_is_overloaded\"}}}\n\n":                true,
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"no\"}}\n\n":                               false,
+		"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"\\\"overloaded_error\\\" \\\"slow_down\\\"\"}}\n\n": false,
+	} {
+		st := newStub(t, func(x *exchange) bool { return x.stream(event) })
+		r := newRig(t, Options{Adapt: AdaptAlways}, openai("a", st.url))
+		if got, err := r.stream(); err != nil || len(got) != 1 || got[0] != event {
+			t.Error(got, err)
+		}
+		want, limit := "up", int64(20)
+		if sleeps {
+			want, limit = "cooling", 1
+		}
+		if h := r.client.Health(r.cat)[0]; h.State != want || h.Limit != limit {
+			t.Errorf("after %s: %+v", event, h)
+		}
+	}
+}
+
 // Of two channels of equal weight the slow one does not gather what is open; weights hold for what is open, too.
 func TestLeastInFlight(t *testing.T) {
 	cat := mustCatalog(t, []Model{{Name: "m"}}, []Channel{

@@ -166,7 +166,7 @@ func statusOf(data []byte) int {
 
 func statusNamed(name []byte) int {
 	switch string(name) {
-	case "overloaded_error", "overloaded":
+	case "overloaded_error", "overloaded", "server_is_overloaded", "slow_down":
 		return 529
 	case "rate_limit_error", "rate_limit_exceeded", "insufficient_quota", "requests", "tokens", "too_many_requests":
 		return 429

@@ -80,6 +80,13 @@ func (l *lane) serves(ch *Channel) bool {
 		l.channel.APIVersion == ch.APIVersion
 }
 
+// refused: the channel answered, but not what was asked for. Where it has too much to do, less is sent when it wakes.
+func (l *lane) refused(t ticket, now time.Duration, v verdict) {
+	if l.health.fail(t, now, v) && v.class.full() {
+		l.gate.overloaded(now)
+	}
+}
+
 // take gives an idle connection that is still good, or a new one, with the deadline for sending and for the head set.
 // fresh asks for a new one.
 func (l *lane) take(ctx context.Context, fresh bool) (c *conn, reused bool, err error) {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -32,6 +33,8 @@ type reading struct {
 	peeked  []byte // of the stream, for the next call of Next
 	refusal []byte // the whole body, where the stream began with an error
 	names   [3]string
+	ticket  ticket // of the attempt that brought the answer
+	caller  uint64
 }
 
 // Body reads a whole buffered answer, at most Options.ResponseBytes. The bytes are the caller's. The
@@ -212,7 +215,9 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 		}
 	}
 	var until time.Time
-	return r.next(&until, d)
+	raw, err := r.next(&until, d)
+	r.noteOverload(raw)
+	return raw, err
 }
 
 // next is NextWithin, until a time that is d from the first wait unless it is set.
@@ -271,6 +276,23 @@ func (r *Response) listen(until *time.Time, d time.Duration) (over bool) {
 		_ = r.broken(err)
 	}
 	return false
+}
+
+// overloads are how a provider says within a stream, whose status was 200, that it has too much to do.
+var overloads = [...][]byte{[]byte(`"overloaded_error"`), []byte(`"server_is_overloaded"`), []byte(`"slow_down"`)}
+
+// noteOverload looks for an error at the start of what has come: it may put the channel to sleep, as a 529 would have. The
+// first event of a stream that was peeked at has been judged before.
+func (r *Response) noteOverload(raw []byte) {
+	if !bytes.HasPrefix(raw, []byte("event: error")) && !bytes.HasPrefix(raw, []byte("event: response.failed")) {
+		return
+	}
+	for _, word := range overloads {
+		if bytes.Contains(raw, word) {
+			r.lane.refused(r.ticket, r.client.clock.Mono(), verdict{class: busy, status: 529, caller: r.caller})
+			return
+		}
+	}
 }
 
 // Cancel cuts the connection; safe from any goroutine, any number of times. Reads return an error at once.
