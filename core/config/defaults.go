@@ -20,8 +20,8 @@ func Default() *Config {
 		Listen: Listen{
 			Address: "127.0.0.1:3000",
 			DrainMS: 30_000,
-			Options: proxy.Options{BodyBytes: 16 << 20, BodiesBytes: 512 << 20, HeaderBytes: 16 << 10, Connections: 10_000,
-				ReadTimeoutMS: 30_000, WriteTimeoutMS: 30_000, HeartbeatMS: 10_000},
+			Options: proxy.Options{BodyBytes: 32 << 20, BodiesBytes: 512 << 20, HeaderBytes: 16 << 10, Connections: 10_000,
+				ReadTimeoutMS: 30_000, WriteTimeoutMS: 30_000, HeadTimeoutMS: 8_000, HeartbeatMS: 10_000},
 		},
 		Admin:    Admin{Address: "127.0.0.1:3001"},
 		Data:     "./data",

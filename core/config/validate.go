@@ -158,7 +158,7 @@ func (c *Config) validateSizes() error {
 		within("listen.body_bytes", int64(l.BodyBytes), 1<<10, 1<<30), within("listen.bodies_bytes", l.BodiesBytes, 1<<20, 1<<40), within("listen.header_bytes", int64(l.HeaderBytes), 1<<10, 1<<20),
 		within("listen.connections", int64(l.Connections), 1, 1<<20),
 		within("listen.read_timeout_ms", l.ReadTimeoutMS, 1, 3_600_000), within("listen.write_timeout_ms", l.WriteTimeoutMS, 1, 3_600_000),
-		within("listen.heartbeat_ms", l.HeartbeatMS, 1, 3_600_000),
+		within("listen.head_timeout_ms", l.HeadTimeoutMS, 1, 3_600_000), within("listen.heartbeat_ms", l.HeartbeatMS, 1, 3_600_000),
 		within("listen.drain_ms", l.DrainMS, 0, 3_600_000),
 		of("upstream", c.Upstream.Validate()), oneOf("ledger.durability", string(c.Ledger.Durability)), of("ledger", c.Ledger.Validate()), of("tokens", c.Tokens.Validate()), of("alerts", c.Alerts.Validate()),
 	)

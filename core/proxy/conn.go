@@ -39,6 +39,7 @@ const (
 type conns struct {
 	clock        *llm.SystemClock
 	writeTimeout time.Duration
+	headTimeout  time.Duration
 	log          *slog.Logger
 	budget       atomic.Int64  // bytes that requests may still occupy, beyond strangerBytes each
 	short        atomic.Bool   // the system lets no connection be accepted: the listener waits
@@ -53,7 +54,7 @@ type conns struct {
 }
 
 func newConns(o Options, log *slog.Logger) *conns {
-	cs := &conns{clock: llm.NewSystemClock(), writeTimeout: time.Duration(o.WriteTimeoutMS) * time.Millisecond, log: log, room: make(chan struct{}, o.Connections)}
+	cs := &conns{clock: llm.NewSystemClock(), writeTimeout: time.Duration(o.WriteTimeoutMS) * time.Millisecond, headTimeout: time.Duration(o.HeadTimeoutMS) * time.Millisecond, log: log, room: make(chan struct{}, o.Connections)}
 	cs.budget.Store(o.BodiesBytes)
 	cs.mu.open = map[*conn]struct{}{}
 	return cs
@@ -208,9 +209,11 @@ type conn struct {
 	// Of the goroutine that serves the connection:
 	begun   bool // a request has begun to arrive
 	opening [openingBytes]byte
-	size    int64 // bytes of it that were read
-	charged int64 // of them, to the budget of all
-	starved bool  // the budget was spent
+	size    int64     // bytes of it that were read
+	charged int64     // of them, to the budget of all
+	starved bool      // the budget was spent
+	since   time.Time // it was not whole; zero: it has been
+	until   time.Time // fasthttp's deadline for all of it; zero: none
 }
 
 func (cs *conns) add(nc net.Conn) *conn {
@@ -251,6 +254,9 @@ func rawConn(nc net.Conn) syscall.RawConn {
 // forgotten its path by the time it asks for an answer.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.begun {
+		if err := c.pace(); err != nil {
+			return 0, err
+		}
 		n, err := c.Conn.Read(p)
 		if !c.charge(n) {
 			return 0, errCrowded
@@ -301,7 +307,7 @@ func (c *conn) charge(n int) bool {
 // answered makes the next read the beginning of a request, and gives back what this one occupied.
 func (c *conn) answered() {
 	c.conns.budget.Add(c.charged)
-	c.begun, c.size, c.charged, c.starved = false, 0, 0, false
+	c.begun, c.size, c.charged, c.starved, c.since = false, 0, 0, false, time.Time{}
 }
 
 // Write implements net.Conn. Each piece has its own deadline: a client may read slowly, but not stop.

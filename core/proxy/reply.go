@@ -197,7 +197,8 @@ func (s *Server) readError(c *call, err error) (e *llm.Error, linger bool) {
 		e.LimitBytes = int64(o.HeaderBytes)
 		return e, true
 	case errors.As(err, &timeout) && timeout.Timeout():
-		e = llm.Errorf(llm.KindInvalid, "the request did not arrive within %d ms", o.ReadTimeoutMS)
+		e = llm.Errorf(llm.KindInvalid, "the request came too slowly: its head may take %d ms, its body must bring %d bytes a second, and all of it may take %d ms",
+			o.HeadTimeoutMS, minBodyRate, o.ReadTimeoutMS)
 		e.Status, e.Code = fasthttp.StatusRequestTimeout, "request_timeout"
 		return e, false
 	}

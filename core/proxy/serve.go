@@ -23,12 +23,13 @@ import (
 
 // Options configure the listener. What is 0 takes the default named beside it.
 type Options struct {
-	BodyBytes      int   `yaml:"body_bytes"`       // 16 MiB
+	BodyBytes      int   `yaml:"body_bytes"`       // 32 MiB
 	BodiesBytes    int64 `yaml:"bodies_bytes"`     // of all requests being read or served, beyond 64 KiB each; 512 MiB
 	HeaderBytes    int   `yaml:"header_bytes"`     // 16 KiB
 	Connections    int   `yaml:"connections"`      // 10,000; beyond, the one that has been idle longest is closed, or the new one waits
 	ReadTimeoutMS  int64 `yaml:"read_timeout_ms"`  // a request's head and body; 60 s
 	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // one flush; 30 s
+	HeadTimeoutMS  int64 `yaml:"head_timeout_ms"`  // a head, and then its body behind minBodyRate; 8 s
 	HeartbeatMS    int64 `yaml:"heartbeat_ms"`     // a stream may be silent for so long before its client gets a sign of life; 10 s
 }
 
@@ -38,7 +39,7 @@ func (o Options) withDefaults() Options {
 			*v = d
 		}
 	}
-	set(&o.BodyBytes, 16<<20)
+	set(&o.BodyBytes, 32<<20)
 	set(&o.HeaderBytes, 16<<10)
 	if o.BodiesBytes <= 0 {
 		o.BodiesBytes = 512 << 20
@@ -49,6 +50,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.WriteTimeoutMS <= 0 {
 		o.WriteTimeoutMS = 30_000
+	}
+	if o.HeadTimeoutMS <= 0 {
+		o.HeadTimeoutMS = 8_000
 	}
 	if o.HeartbeatMS <= 0 {
 		o.HeartbeatMS = 10_000

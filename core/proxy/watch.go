@@ -36,6 +36,7 @@ func (w *watch) start(nc *conn) {
 		return
 	}
 	w.conn, w.armed = nc, true
+	_ = nc.SetReadDeadline(time.Time{}) // that of the request; it would end the watch
 	w.timer.Reset(watchAfter)
 }
 
