@@ -21,6 +21,7 @@ import (
 type Live interface {
 	SetCatalog(c *upstream.Catalog)
 	SetGlobal(l limit.Limits)
+	Renew() // what policies decide has changed
 	Ready() error
 }
 

@@ -42,9 +42,11 @@ type proxy struct {
 	catalog *upstream.Catalog
 	global  limit.Limits
 	unready error
+	renewed int
 }
 
 func (p *proxy) SetCatalog(c *upstream.Catalog) { p.catalog = c }
+func (p *proxy) Renew()                         { p.renewed++ }
 func (p *proxy) SetGlobal(l limit.Limits)       { p.global = l }
 func (p *proxy) Ready() error                   { return p.unready }
 

@@ -60,7 +60,11 @@ func (a *API) plan(ctx context.Context, r *rules, owner policy.Owner, d bindingD
 	if err := a.loadAll(ctx, r, d); err != nil {
 		return err
 	}
-	return aboutParams(a.Policy.Plan(ctx, owner, d.plan()))
+	if err := a.Policy.Plan(ctx, owner, d.plan()); err != nil {
+		return aboutParams(err)
+	}
+	a.Live.Renew()
+	return nil
 }
 
 // codeParams is the error code of params that a module or its schema does not take.
@@ -220,6 +224,7 @@ func (a *API) enforce(e policy.Envelopes) error {
 	err := a.Policy.SetEnvelopes(e)
 	if err == nil {
 		a.enforced.Store(&e)
+		a.Live.Renew()
 	}
 	return err
 }

@@ -28,7 +28,11 @@ func TestSameBytesAgain(t *testing.T) {
 	if again := f.ok("POST", "/admin/policies?name=two&profile=small", wasm); again.status != 200 || again.at("profile") != "large" {
 		t.Errorf("a module of the larger profile again: %d %s", again.status, again.raw)
 	}
+	before := f.proxy.renewed
 	f.ok("POST", "/admin/policies/two/activate", nil)
+	if f.proxy.renewed == before {
+		t.Error("the proxy is not told that another policy decides")
+	}
 	f.ok("POST", "/admin/policies/one/activate", nil).has(t, "module", "one")
 }
 

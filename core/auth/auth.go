@@ -87,7 +87,9 @@ type Caller struct {
 	Key  Key
 	User User
 	Org  Org
-	Zone *time.Location // of the key; UTC when it names none
+	// Version is another number for each Caller of a directory.
+	Version uint32
+	Zone    *time.Location // of the key; UTC when it names none
 }
 
 // Zone loads a time zone by its IANA name, as llm.Zone; the empty name is UTC.

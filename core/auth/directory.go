@@ -28,6 +28,7 @@ type Directory struct {
 		owned map[uint64]map[uint64]*entry // user -> its keys
 		peers map[uint64]map[uint64]bool   // org -> its users
 		zones map[string]*time.Location    // at most one per IANA name
+		made  uint32                       // callers so far
 	}
 }
 
@@ -153,7 +154,8 @@ func (d *Directory) refreshUserLocked(id uint64) {
 
 // refreshLocked makes the caller of a key anew, whole only with its user and its org.
 func (d *Directory) refreshLocked(e *entry, k Key) *Caller {
-	c := &Caller{Key: k, Zone: d.zoneLocked(k.Timezone), dueMS: k.ExpiresAtMS}
+	d.mu.made++
+	c := &Caller{Key: k, Version: d.mu.made, Zone: d.zoneLocked(k.Timezone), dueMS: k.ExpiresAtMS}
 	c.User = d.mu.users[k.UserID]
 	c.Org, c.whole = d.mu.orgs[c.User.OrgID]
 	for i := range k.Budgets {

@@ -151,7 +151,7 @@ func BenchmarkStorm(b *testing.B) {
 	b.Run("calm", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			m.Storm(c.Dims[0].ID, 1)
+			m.Storm(c.Dims[0].ID, 1, 0)
 		}
 	})
 	c.Dims[0].Effective.QPS = 1
@@ -164,7 +164,7 @@ func BenchmarkStorm(b *testing.B) {
 		b.ReportAllocs()
 		refused := 0
 		for b.Loop() {
-			if m.Storm(c.Dims[0].ID, 1) != nil {
+			if m.Storm(c.Dims[0].ID, 1, 0) != nil {
 				refused++
 			}
 		}

@@ -91,8 +91,9 @@ type Claim struct {
 	Caller    Caller
 	Facts     llm.Entry // the descriptive fields of the reserve entry: endpoint, stream, model, request id
 	Dims      [MaxDims]Dim
-	N         int  // dimensions in use, in the order of reporting
-	Unlimited bool // billed, not limited: the dimensions are charged and never refuse
+	N         int    // dimensions in use, in the order of reporting
+	Unlimited bool   // billed, not limited: the dimensions are charged and never refuse
+	Terms     uint64 // another number whenever what the limits come from has changed; for Storm
 
 	Input      llm.Tokens // estimate
 	Output     llm.Tokens // upper bound over all choices
@@ -156,8 +157,8 @@ type Limiter interface {
 	Peek(ctx context.Context, c *Claim) (*Denial, error)
 	// Storm is the cheap look: it refuses a key that is in a retry storm before anything is parsed, testing only its QPS
 	// at the given limit (the largest the envelope allows) or, where that is less, at the largest bound the key was
-	// tested against lately. One refusal in 16 is left to Reserve. Its wait is a hint. Nil: go on.
-	Storm(id ID, limit int64) *Denial
+	// tested against lately by claims of the same terms. One refusal in 16 is left to Reserve. Its wait is a hint. Nil: go on.
+	Storm(id ID, limit int64, terms uint64) *Denial
 	// Inspect reports what a dimension uses now.
 	Inspect(ctx context.Context, id ID) (Use, error)
 }

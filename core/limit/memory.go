@@ -115,7 +115,7 @@ func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, err
 		return Reservation{}, nil, err
 	}
 	s := &c.step
-	s.rememberLocked(now)
+	s.rememberLocked(now, c.Terms)
 	if !s.decideLocked(now, &c.Money, &c.denial) {
 		s.unlock()
 		s.noteRefusal(now)

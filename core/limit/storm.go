@@ -48,18 +48,20 @@ type reach struct{ most, ten int64 }
 func (r *reach) raise(o reach) { r.most, r.ten = max(r.most, o.most), max(r.ten, o.ten) }
 
 // tested remembers the largest QPS bound of the last one to two minutes: what the key may do, as decisions have it. The
-// envelope's largest would be many times that, and no storm would ever reach it.
+// envelope's largest would be many times that, and no storm would ever reach it. It counts under the terms it was made
+// under: a changed limit holds from the next request.
 type tested struct {
+	terms         uint64
 	since         time.Duration // start of the present minute
 	recent, older reach
 }
 
-func (t *tested) note(now time.Duration, o reach) {
+func (t *tested) note(now time.Duration, terms uint64, o reach) {
 	switch age := now - t.since; {
-	case age >= 2*time.Minute:
-		*t = tested{since: now}
+	case age >= 2*time.Minute, terms != t.terms:
+		*t = tested{terms: terms, since: now}
 	case age >= time.Minute:
-		*t = tested{since: t.since + time.Minute, older: t.recent}
+		*t = tested{terms: terms, since: t.since + time.Minute, older: t.recent}
 	}
 	t.recent.raise(o)
 }
@@ -77,19 +79,22 @@ func (a *ask) reach() reach {
 }
 
 // rememberLocked keeps the bound that the key is tested against, for the cheap look.
-func (s *step) rememberLocked(now time.Duration) {
+func (s *step) rememberLocked(now time.Duration, terms uint64) {
 	for i := range s.n {
 		if a := &s.asks[i]; a.rank == 0 && a.m.id.Kind == Key {
-			a.m.mu.tested.note(now, a.reach())
+			a.m.mu.tested.note(now, terms, a.reach())
 		}
 	}
 }
 
-// boundLocked is what the cheap look tests: at most limit, and what was tested lately.
-func (m *meter) boundLocked(limit int64) bound {
-	lately := m.mu.tested.recent
-	lately.raise(m.mu.tested.older)
+// boundLocked is what the cheap look tests: at most limit, and what was tested lately under the same terms.
+func (m *meter) boundLocked(limit int64, terms uint64) bound {
 	b := bound{limit: limit, most: limit, rate: m.mu.qps.short.rate}
+	var lately reach
+	if t := &m.mu.tested; t.terms == terms {
+		lately = t.recent
+		lately.raise(t.older)
+	}
 	if lately.most > 0 && lately.most < limit {
 		b.limit, b.most = lately.most, lately.most
 		if lately.ten/10 < lately.most {
@@ -104,7 +109,7 @@ func (m *meter) boundLocked(limit int64) bound {
 
 // Storm implements Limiter. It looks, charges nothing and makes no meter; only keys are counted. The wait it tells is of
 // the QPS alone, so it is a hint.
-func (m *Memory) Storm(id ID, limit int64) *Denial {
+func (m *Memory) Storm(id ID, limit int64, terms uint64) *Denial {
 	if limit <= 0 || id.Kind != Key {
 		return nil
 	}
@@ -118,7 +123,7 @@ func (m *Memory) Storm(id ID, limit int64) *Denial {
 	}
 	mt.mu.Lock()
 	defer mt.mu.Unlock()
-	g, b := &mt.mu.qps, mt.boundLocked(limit)
+	g, b := &mt.mu.qps, mt.boundLocked(limit, terms)
 	if mt.mu.dead || g.left(now, b) >= 1 {
 		return nil
 	}

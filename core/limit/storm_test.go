@@ -21,7 +21,7 @@ func storming(t *testing.T, dim Dim) *rig {
 
 func (r *rig) looks(n int, limit int64) (refused int, d *Denial) {
 	for range n {
-		if x := r.Storm(keyID(3), limit); x != nil {
+		if x := r.Storm(keyID(3), limit, 0); x != nil {
 			refused++
 			d = x
 		}
@@ -65,19 +65,42 @@ func TestTheCheapLookFollowsALargerDecision(t *testing.T) {
 
 func TestTheCheapLookForgetsAnOldDecision(t *testing.T) {
 	var m tested
-	m.note(0, reach{30, 300})
-	m.note(59*time.Second, reach{2, 20})
-	m.note(119*time.Second, reach{2, 20})
+	m.note(0, 0, reach{30, 300})
+	m.note(59*time.Second, 0, reach{2, 20})
+	m.note(119*time.Second, 0, reach{2, 20})
 	if m.older.most != 30 || m.recent.most != 2 {
 		t.Fatalf("%+v", m)
 	}
-	m.note(121*time.Second, reach{2, 20})
+	m.note(121*time.Second, 0, reach{2, 20})
 	if m.older.most != 2 || m.recent.most != 2 {
 		t.Fatalf("%+v", m)
 	}
-	m.note(300*time.Second, reach{4, 40})
+	m.note(300*time.Second, 0, reach{4, 40})
 	if m.older.most != 0 || m.recent.most != 4 {
 		t.Fatalf("%+v", m)
+	}
+}
+
+// A limit that was raised holds from the next request: what was tested under other terms is not remembered, and a request
+// that was under way meanwhile does not bring it back.
+func TestTheCheapLookForgetsOtherTerms(t *testing.T) {
+	r := storming(t, dim(keyID(3), Limits{QPS: 2}))
+	const changed = 1
+	if d := r.Storm(keyID(3), 40, changed); d != nil {
+		t.Fatalf("refused by the limit before: %+v", d)
+	}
+	c := claim(1, dim(keyID(3), Limits{QPS: 4}))
+	c.Terms = changed
+	for range 2 {
+		r.admit(c).Release()
+	}
+	r.refuse(c)
+	if d := r.Storm(keyID(3), 40, changed); d == nil || d.Limit != 4 {
+		t.Fatalf("the new limit is not remembered: %+v", d)
+	}
+	r.refuse(claim(1, dim(keyID(3), Limits{QPS: 2})))
+	if d := r.Storm(keyID(3), 40, changed); d != nil {
+		t.Fatalf("refused by a request of the terms before: %+v", d)
 	}
 }
 

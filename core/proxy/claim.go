@@ -131,6 +131,7 @@ func (c *call) endUser() string {
 // claimFor builds everything the request asks for, out of the caller's objects, the settings and the decision.
 func (s *Server) claimFor(c *call, price llm.Price) *limit.Claim {
 	who, d, cl := c.caller, &c.decision, &c.claim
+	cl.Terms = c.limitTerms()
 	cl.Caller = limit.Caller{Org: who.Org.ID, User: who.User.ID, Key: who.Key.ID}
 	cl.Facts = llm.Entry{Endpoint: c.endpoint(), Stream: c.head.Stream, Model: c.model.Name, ServiceTier: c.terms.tier, RequestID: c.id,
 		AtMS: c.now.UnixMilli()}

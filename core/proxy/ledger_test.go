@@ -112,6 +112,31 @@ func TestStormUnderTheDefaultEnvelope(t *testing.T) {
 	}
 }
 
+// A raised limit holds from the next request of a storm: the cheap look does not go on with what it saw before.
+func TestARaisedLimitEndsAStorm(t *testing.T) {
+	r := newRig(t, limits(auth.Key{QPSLimit: 2}), func(s *setup) { s.settings.StormPermille = 10_000 })
+	multiplier := uint32(1000)
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) { d.QPS = multiplier }
+	r.server.SetSettings(proxy.Settings{StormPermille: 10_000, Envelope: policy.Envelope{MaxMultiplier: 10_000}})
+	ask := func(n, status int, when string) {
+		for i := range n {
+			if p := r.post("/v1/chat/completions", chat("gpt-4o", "")); p.status != status {
+				t.Fatalf("request %d %s: %d %s", i, when, p.status, p.body)
+			}
+		}
+	}
+	ask(2, 200, "at the start")
+	ask(60, 429, "of the storm")
+	k, _ := r.dir.Key(idKey)
+	k.QPSLimit = 10
+	r.dir.SetKey(k)
+	ask(8, 200, "after the key's limit was raised")
+	ask(60, 429, "of the second storm")
+	multiplier = 2000
+	r.server.Renew()
+	ask(10, 200, "after the policy was changed")
+}
+
 // A user's and an org's own limits hold without being named in the settings.
 func TestUserAndOrgLimits(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.user.QPSLimit = 2 })

@@ -183,11 +183,15 @@ func (s *Server) SetSettings(v Settings) {
 // SetGlobal swaps the global limits inside the settings.
 func (s *Server) SetGlobal(l limit.Limits) { s.change(func(n *Snapshot) { n.Global = l }) }
 
+// Renew tells that policies decide by other rules: limits that they raise hold from the next request.
+func (s *Server) Renew() { s.change(func(*Snapshot) {}) }
+
 func (s *Server) change(f func(*Snapshot)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := *s.snap.Load()
 	f(&n)
+	n.version++
 	s.snap.Store(&n)
 }
 

@@ -43,6 +43,7 @@ type Snapshot struct {
 	Catalog *upstream.Catalog
 
 	encodings map[*upstream.Model]tokens.Encoding
+	version   uint32 // another number for each snapshot of a server
 }
 
 // withDefaults fills what the walk never wants to ask twice.

@@ -161,8 +161,11 @@ func (s *Server) storm(c *call, who *auth.Caller) *limit.Denial {
 	if qps <= 0 || c.snap.StormPermille == 0 {
 		return nil
 	}
-	return s.p.Limiter.Storm(limit.ID{Kind: limit.Key, Scope: who.Key.ID}, limit.Scale(qps, c.snap.StormPermille))
+	return s.p.Limiter.Storm(limit.ID{Kind: limit.Key, Scope: who.Key.ID}, limit.Scale(qps, c.snap.StormPermille), c.limitTerms())
 }
+
+// limitTerms are another number whenever the caller, the settings or the policies have changed.
+func (c *call) limitTerms() uint64 { return uint64(c.caller.Version)<<32 | uint64(c.snap.version) }
 
 // measure estimates the input and bounds the output. count_tokens produces nothing and is not run by the model: it
 // counts as a request and no more.
