@@ -56,7 +56,8 @@ type call struct {
 
 	rates     rates
 	record    record
-	streaming bool // the relay owns the call
+	streaming bool        // the relay owns the call
+	finished  atomic.Bool // all that the client waits for has been relayed
 
 	member  []byte // members of the error object
 	text    []byte // a stream's text to count, an error's body
@@ -80,6 +81,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 	appendID(c.hex[:0], c.id)
 	c.tier = noTier
 	c.watch.fired.Store(false)
+	c.finished.Store(false)
 	return c
 }
 

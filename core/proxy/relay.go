@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -38,13 +39,14 @@ type relay struct {
 	events   int64      // that came before the last one
 	granted  llm.Tokens // output that is held
 	rule     limit.Overrun
-	askAt    llm.Tokens // total from which more room is asked for again, under Clip
-	denied   *refusal   // there is no more room: what came after is neither relayed nor owed
-	seen     bool       // the terminal event came
-	failed   bool       // the upstream sent an error event of its own
-	ended    bool       // nothing more goes to the client
-	usage    llm.Usage  // the provider's latest report that can be true
-	news     bool       // the hold does not know it yet
+	askAt    llm.Tokens    // total from which more room is asked for again, under Clip
+	denied   *refusal      // there is no more room: what came after is neither relayed nor owed
+	seen     bool          // the terminal event came
+	failed   bool          // the upstream sent an error event of its own
+	ended    bool          // nothing more goes to the client
+	until    time.Duration // Mono until which a report is waited for, of an answer that nobody reads any more; 0: it is read
+	usage    llm.Usage     // the provider's latest report that can be true
+	news     bool          // the hold does not know it yet
 }
 
 func (r *relay) init(c *call) {
@@ -79,19 +81,25 @@ func (s *Server) stream(c *call, res limit.Reservation, resp *upstream.Response)
 // SupportsBodyWriteTo lets fasthttp frame each event group as it is: one Write is one flushed chunk.
 func (r *relay) SupportsBodyWriteTo() bool { return true }
 
-// WriteTo sends the stream. An error cuts the connection without a proper end.
+// WriteTo sends the stream. An error cuts the connection without a proper end. Of an answer that is finished the rest is
+// read, within lastWord, whether or not it can be written.
 func (r *relay) WriteTo(w io.Writer) (n int64, err error) {
+	var lost error
 	for {
 		out, err := r.next()
-		if len(out) > 0 {
-			k, werr := w.Write(out)
+		if len(out) > 0 && lost == nil {
+			var k int
+			k, lost = w.Write(out)
 			n += int64(k)
-			if werr != nil {
+			if lost != nil {
 				r.call.record.gone = true
-				return n, werr
+				r.until = r.server.p.Clock.Mono() + lastWord
 			}
 		}
-		if err != nil {
+		switch {
+		case lost != nil && (err != nil || r.ended || !r.call.finished.Load()):
+			return n, lost
+		case err != nil:
 			return n, eofIsEnd(err)
 		}
 	}
@@ -138,8 +146,15 @@ func (r *relay) step() ([]byte, error) {
 		return nil, io.EOF
 	}
 	r.out = r.out[:0]
-	raw, err := r.resp.NextWithin(r.server.heartbeat())
+	patience := r.server.heartbeat()
+	if r.until > 0 {
+		patience = max(r.until-r.server.p.Clock.Mono(), 0)
+	}
+	raw, err := r.resp.NextWithin(patience)
 	switch {
+	case r.until > 0 && (patience == 0 || raw == nil && err == nil):
+		r.ended = true
+		return nil, errGone
 	case err != nil:
 		return r.broke(err)
 	case raw == nil:
@@ -150,6 +165,7 @@ func (r *relay) step() ([]byte, error) {
 		r.call.heed(r.res, r.parser.Told())
 	}
 	r.report()
+	r.call.finished.Store(r.parser.Finished(r.call.head.Choices))
 	switch {
 	case r.denied != nil:
 		return r.stopWith(r.denied), nil

@@ -9,6 +9,10 @@ import (
 // then watching costs one timer.
 const watchAfter = 2 * time.Millisecond
 
+// lastWord is how long an upstream may take to report its usage to a client that leaves behind the answer's end: what a model
+// has thought in secret is in that report alone, and must not be free to whoever hangs up first.
+const lastWord = 2 * time.Second
+
 // watch notices that the client has left while the gateway is busy with the upstream and does not read the client's
 // socket. It parks on the netpoller, so nothing polls; what it sees there it only peeks at, so the next pipelined
 // request is left for fasthttp. A half-closed connection counts as gone.
@@ -18,6 +22,7 @@ const watchAfter = 2 * time.Millisecond
 type watch struct {
 	timer *time.Timer
 	done  chan struct{} // one token when a fired watch has ended
+	over  chan struct{} // one token when a fired watch shall end
 	conn  *conn
 	call  *call
 	armed bool
@@ -25,7 +30,7 @@ type watch struct {
 }
 
 func (w *watch) init(c *call) {
-	w.call, w.done = c, make(chan struct{}, 1)
+	w.call, w.done, w.over = c, make(chan struct{}, 1), make(chan struct{}, 1)
 	w.timer = time.AfterFunc(time.Hour, w.run)
 	w.timer.Stop()
 }
@@ -43,8 +48,13 @@ func (w *watch) start(nc *conn) {
 // stop ends the watch, waits for it, and reports whether the client had left.
 func (w *watch) stop() bool {
 	if w.armed && !w.timer.Stop() {
+		w.over <- struct{}{}
 		_ = w.conn.SetReadDeadline(time.Unix(1, 0)) // wakes the parked peek; a closed socket has woken it already
 		<-w.done
+		select {
+		case <-w.over:
+		default:
+		}
 		_ = w.conn.SetReadDeadline(time.Time{}) // fasthttp sets its own before the next request
 	}
 	w.armed, w.conn = false, nil
@@ -54,9 +64,23 @@ func (w *watch) stop() bool {
 func (w *watch) run() {
 	if w.conn.clientGone() {
 		w.fired.Store(true)
-		w.call.cutUpstream()
+		if !w.call.finished.Load() || !w.overWithin(lastWord) {
+			w.call.cutUpstream()
+		}
 	}
 	w.done <- struct{}{}
+}
+
+// overWithin waits for stop.
+func (w *watch) overWithin(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-w.over:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // clientGone parks until the client has left (true) or the read deadline passes (false).

@@ -106,6 +106,8 @@ func (p *Parser) block(c *cursor) {
 			p.content(c)
 		case "input":
 			p.argument(c)
+		case "stop_reason":
+			p.reason(c)
 		case "content":
 			c.skip()
 		default:

@@ -168,11 +168,20 @@ func (p *Parser) chatChoice(c *cursor) {
 			p.message(c)
 		case "text":
 			p.content(c)
+		case "finish_reason":
+			p.reason(c)
 		case "usage": // where some servers put it
 			p.ev.HasUsage = p.tally.openAI(c) || p.ev.HasUsage
 		default:
 			p.other(name, c)
 		}
+	}
+}
+
+// reason is null until a choice is complete.
+func (p *Parser) reason(c *cursor) {
+	if why, ok := c.str(); ok && len(why) > 0 {
+		p.finishes++
 	}
 }
 

@@ -73,6 +73,7 @@ func (p *Parser) responsesEvent(c *cursor, s *said) {
 	case "ping", "keepalive":
 		p.unread = 0
 	case "response.output_item.added":
+		p.finishes = 0
 		in := cursor{b: s.item}
 		p.call(&in)
 		c.bad = c.bad || in.bad
@@ -98,6 +99,9 @@ func (p *Parser) responsesEvent(c *cursor, s *said) {
 // shown reads an event that is no delta. Of a server that sends deltas it only repeats them.
 func (p *Parser) shown(c *cursor, s *said) {
 	p.again = true
+	if bytes.HasSuffix(s.kind, []byte(".done")) && !bytes.HasPrefix(s.kind, []byte("response.reasoning")) {
+		p.finishes = 1 // it is the last item until another is added
+	}
 	v, part, whole := &p.heard.views, viewPart, 0
 	if bytes.HasSuffix(s.kind, []byte(".added")) {
 		part = viewAdded

@@ -193,9 +193,11 @@ type Parser struct {
 	depth  int  // of content in content
 	heard  heard
 	again  bool // the event shows what others may have said
-	shape  shape
-	whole  bool     // a buffered answer is read
-	raws   [][]byte // its tool inputs, JSON as it stands
+
+	finishes int // choices that are complete
+	shape    shape
+	whole    bool     // a buffered answer is read
+	raws     [][]byte // its tool inputs, JSON as it stands
 }
 
 // NewParser makes a parser.
@@ -354,7 +356,7 @@ func (p *Parser) read() {
 
 // walk reads the data as a JSON object; false when it is none.
 func (p *Parser) walk() bool {
-	was, heard := p.tally, p.heard
+	was, heard, finishes := p.tally, p.heard, p.finishes
 	c := cursor{b: p.ev.Data}
 	if c.peek() != '{' && !c.done() {
 		return false
@@ -367,12 +369,15 @@ func (p *Parser) walk() bool {
 	default:
 		p.readChat(&c)
 	}
+	if c.peek() != 0 && !p.ev.Terminal {
+		p.unread += len(c.b) - c.i // something follows the object
+	}
 	if c.bad {
-		p.tally, p.heard, p.deltas = was, heard, p.deltas[:0]
+		p.tally, p.heard, p.finishes, p.deltas = was, heard, finishes, p.deltas[:0]
 		p.ev = Event{Raw: p.ev.Raw, Data: p.ev.Data, resumes: p.ev.resumes}
 		return false
 	}
-	if e := &p.ev; len(p.deltas) == 1 && !p.again && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
+	if e := &p.ev; len(p.deltas) == 1 && !p.again && p.finishes == finishes && !e.HasUsage && !e.Terminal && !e.Error && !e.Empty {
 		p.shape.learn(e.Data, p.deltas[0], e.Null)
 	}
 	return true
@@ -427,6 +432,9 @@ func (p *Parser) delta(text []byte) {
 		p.deltas = append(p.deltas, text)
 	}
 }
+
+// Finished tells that so many choices have said all that they will. The usage may still be to come.
+func (p *Parser) Finished(choices int) bool { return p.finishes >= max(choices, 1) }
 
 // Usage is what the stream has reported so far, and of which halves; each report replaces the one before. last: no text has
 // come since that of the output; at the terminal event it is the last word, before it another may come.
