@@ -184,7 +184,7 @@ func (b *backupReader) all(visit func(Write) error) error {
 	}
 }
 
-// end compares what was read with what the end says.
+// end compares what was read with what the end says, and sees that nothing comes behind it.
 func (b *backupReader) end(keys, said uint64) error {
 	want := b.sum.Sum(nil)
 	got := make([]byte, len(want))
@@ -194,6 +194,12 @@ func (b *backupReader) end(keys, said uint64) error {
 	b.n += int64(len(got))
 	if keys != said || string(got) != string(want) {
 		return errors.New("the backup is damaged: its checksum is another one")
+	}
+	switch _, err := b.r.ReadByte(); {
+	case err == nil:
+		return fmt.Errorf("the backup ends at byte %d and something was appended to it; nothing may come behind its end", b.n)
+	case !errors.Is(err, io.EOF):
+		return err
 	}
 	return nil
 }

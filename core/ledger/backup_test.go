@@ -103,6 +103,16 @@ func TestBackupDamaged(t *testing.T) {
 			t.Fatalf("opened half a restore: %v", err)
 		}
 	}
+	longer := append(bytes.Clone(b.Bytes()), b.Bytes()...)
+	for _, n := range []int{1, 22, b.Len()} {
+		s, err := restore(t, longer[:b.Len()+n])
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("ends at byte %d", b.Len())) {
+			t.Errorf("%d bytes behind the end: %v", n, err)
+		}
+		if _, _, err := ledger.Open(s, ledger.Options{}, llm.NewFakeClock(noon)); code(err) != "restore_unfinished" {
+			t.Errorf("opened a restore that was refused: %v", err)
+		}
+	}
 	if _, err := ledger.Restore(bytes.NewReader(b.Bytes()), r.store); code(err) != "store_not_empty" {
 		t.Errorf("restored over a store in use: %v", err)
 	}
