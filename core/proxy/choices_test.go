@@ -72,7 +72,7 @@ func TestM09ChoicesWithoutACapAreHeldForAll(t *testing.T) {
 		p := r.post(x.path, x.body).want(t, x.status)
 		sent := up.take()
 		if x.status == 429 {
-			if f := p.code(t, "request_exceeds_limit"); sent != nil || f["requested"].(float64) < 12_800*4096 {
+			if f := p.code(t, "request_exceeds_limit"); sent != nil || f["requested"].(float64) < 12_800*16 {
 				t.Errorf("%s: sent %v, refused with %v", x.body[:40], sent, f)
 			}
 			continue

@@ -11,7 +11,7 @@ import (
 
 // Options configure counting.
 type Options struct {
-	DefaultOutput   llm.Tokens        `yaml:"default_output_tokens"` // output bound when neither body nor model gives one
+	DefaultOutput   llm.Tokens        `yaml:"default_output_tokens"` // output bound when neither body nor model gives one; /v1/completions has 16
 	ImageTokens     llm.Tokens        `yaml:"image_tokens"`          // flat, per image
 	FileTokens      llm.Tokens        `yaml:"file_tokens"`           // flat, per audio clip or file
 	StoredTokens    llm.Tokens        `yaml:"stored_tokens"`         // flat, for input that the provider keeps: an earlier response, a conversation
@@ -22,6 +22,7 @@ type Options struct {
 // The defaults of Options, and the largest values that are taken.
 const (
 	defaultOutput  = 4096 // what a chat without a cap may come to
+	legacyOutput   = 16   // what a completion without a cap comes to at OpenAI, and at the servers that follow it
 	defaultImage   = 765  // one 1024 x 1024 picture in high detail, by OpenAI's rule of 85 + 170 per tile
 	defaultFile    = 2000 // some three pages, or three minutes of sound
 	defaultStored  = 8192 // a conversation of some twenty turns
@@ -172,7 +173,8 @@ func (c *Counter) Estimate(e Encoding, h *llm.Head, body []byte) llm.Tokens {
 }
 
 // OutputBound is the largest number of output tokens a request may produce over all choices; soft reports that the
-// body gave no cap.
+// body gave no cap. A legacy completion has a cap of 16 then, by its protocol, however much the model could say: whoever
+// wants more says so, there as here.
 func (c *Counter) OutputBound(h *llm.Head, modelMax llm.Tokens) (bound llm.Tokens, soft bool) {
 	if h.Endpoint == llm.Embeddings || h.Endpoint == llm.CountTokens {
 		return 0, false
@@ -182,6 +184,9 @@ func (c *Counter) OutputBound(h *llm.Head, modelMax llm.Tokens) (bound llm.Token
 		soft = true
 		if bound = modelMax; bound <= 0 {
 			bound = c.o.DefaultOutput
+		}
+		if h.Endpoint == llm.Completions {
+			bound = min(bound, legacyOutput)
 		}
 	}
 	choices := llm.Tokens(max(h.Choices, 1))

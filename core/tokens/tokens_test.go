@@ -76,6 +76,8 @@ func TestL03OutputBound(t *testing.T) {
 		{"best_of and prompts", llm.Completions, `"max_tokens":10,"n":2,"best_of":5,"prompt":["a","b","c"]`, 0, 150, false},
 		{"model's cap", llm.Chat, `"messages":[{}],"n":2`, 8192, 16384, true},
 		{"default", llm.Chat, `"messages":[{}]`, 0, 4096, true},
+		{"a completion's default", llm.Completions, `"prompt":["a","b"],"n":2`, 8192, 64, true},
+		{"a completion's default of a small model", llm.Completions, `"prompt":"a"`, 7, 7, true},
 		{"null is none", llm.Chat, `"max_tokens":null,"messages":[{}]`, 100, 100, true},
 		{"embeddings generate nothing", llm.Embeddings, `"input":"x"`, 100, 0, false},
 		{"counting generates nothing", llm.CountTokens, `"messages":[{}]`, 100, 0, false},
