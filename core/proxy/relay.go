@@ -161,8 +161,8 @@ func (r *relay) step() ([]byte, error) {
 		return r.heartbeat(), nil
 	}
 	r.parser.Parse(raw, r.visit)
-	if r.call.terms.open {
-		r.call.heed(r.res, r.parser.Told())
+	if told := r.parser.Told(); r.call.terms.open || told.Kept > 0 {
+		r.call.heed(r.res, told)
 	}
 	r.report()
 	r.call.finished.Store(r.parser.Finished(r.call.head.Choices))

@@ -311,7 +311,7 @@ func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response)
 	s.write(c, resp, body)
 	c.closeUpstream()
 	res.Answered(resp.Status)
-	if c.terms.open {
+	if c.terms.open || c.endpoint() == llm.Messages {
 		told := upstream.Tell(c.endpoint(), body)
 		c.heed(res, &told)
 	}

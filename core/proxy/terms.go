@@ -17,7 +17,7 @@ type terms struct {
 	tier     string    // service tier, as the model names it; empty: the standard price
 	permille uint32    // of list at the tier
 	once     llm.Micro // for tools that a chat calls once for each choice
-	calls    llm.Micro // held for calls of the other hosted tools
+	calls    llm.Micro // held for calls of the other hosted tools, and for keeping in a cache
 	most     int64     // of those calls
 	open     bool      // what the answer says of its price counts
 }
@@ -43,6 +43,9 @@ func (c *call) agree(m *upstream.Model, who *auth.Caller) (llm.Price, error) {
 		return list.Scale(permille), nil // it runs nothing, so nothing of it is charged
 	}
 	c.terms.open = len(m.ServiceTiers)+len(m.HostedTools) > 0
+	if c.dialect == llm.Anthropic && bytes.Contains(c.body, []byte(`"1h"`)) {
+		c.terms.calls = keptPrice(list.Scale(permille), c.input)
+	}
 	if err := c.allowTools(m); err != nil {
 		return llm.Price{}, err
 	}
@@ -159,7 +162,18 @@ func (c *call) heed(res limit.Reservation, told *upstream.Told) {
 		call := &told.Calls[i]
 		calls = llm.AddMicro(calls, c.callPrice(call.Tool).Times(min(call.N, int64(farOff)*max(t.most, 1))))
 	}
-	res.Priced(t.price(permille).Scale(c.decision.Price), tier, c.multiplied(calls))
+	price := t.price(permille)
+	if kept := llm.Tokens(told.Kept); kept <= max(disbelieved, farOff*c.input) {
+		calls = llm.AddMicro(calls, keptPrice(price, kept))
+	}
+	res.Priced(price.Scale(c.decision.Price), tier, c.multiplied(calls))
+}
+
+// keptPrice is what it costs to keep tokens in Anthropic's cache for an hour, beyond what writing them costs by the price: such a
+// write is twice the input.
+func keptPrice(p llm.Price, kept llm.Tokens) llm.Micro {
+	more := max(llm.AddMicro(p.Input, p.Input)-p.CacheWrite, 0)
+	return llm.Price{Input: more}.Cost(llm.Usage{InputTokens: kept})
 }
 
 // multiplied is an amount by the decision's price multiplier.

@@ -1,5 +1,7 @@
 package upstream
 
+import "github.com/weir-gateway/weir/core/llm"
+
 // anthropic reads a usage object of /v1/messages. message_delta's counts are cumulative and replace message_start's;
 // what it leaves out stays. The output of a start is a placeholder.
 func (t *tally) anthropic(c *cursor, start bool) (found bool) {
@@ -7,9 +9,11 @@ func (t *tally) anthropic(c *cursor, start bool) (found bool) {
 		return false
 	}
 	t.disjoint = true
+	split := llm.Tokens(0)
 	for {
 		name, ok := c.key()
 		if !ok {
+			t.written = max(t.written, split)
 			return !c.bad && t.usage().Total() > 0
 		}
 		switch string(name) {
@@ -19,6 +23,13 @@ func (t *tally) anthropic(c *cursor, start bool) (found bool) {
 			set(&t.read, c)
 		case "cache_creation_input_tokens":
 			set(&t.written, c)
+		case "cache_creation": // the same by how long it is kept
+			split = 0
+			each(c, func([]byte) {
+				n := llm.Tokens(0)
+				set(&n, c)
+				split = min(split+n, mostTokens)
+			})
 		case "output_tokens":
 			if set(&t.output, c) && !start {
 				t.sawOutput, t.stale = true, false

@@ -12,6 +12,7 @@ const maxTold = 32 // kinds of tools that an answer's calls are counted by; the 
 type Told struct {
 	Tier  []byte // the service tier that served it; empty: it does not say
 	Calls []Call // of tools that the provider ran
+	Kept  int64  // tokens written to the provider's cache for an hour, which costs more than the usual time
 }
 
 // Call is how often an answer says a hosted tool was called.
@@ -74,6 +75,12 @@ func (t *Told) usage(c cursor) {
 		switch string(name) {
 		case "service_tier":
 			t.tier(&c)
+		case "cache_creation":
+			each(&c, func(name []byte) {
+				if n, ok := c.count(); ok && string(name) == "ephemeral_1h_input_tokens" {
+					t.Kept = n
+				}
+			})
 		case "server_tool_use":
 			each(&c, func(name []byte) {
 				tool, requests := bytes.CutSuffix(name, []byte("_requests"))
