@@ -24,7 +24,9 @@ const (
 
 	lingerTime  = 5 * time.Second
 	lingerBytes = 256 << 20
-	writeBytes  = 64 << 10 // written under one deadline
+	writeBytes  = 16 << 10 // written under one deadline
+
+	backlogBytes = 64 << 10 // of an answer that the system holds unsent
 
 	openingBytes = len("POST /v1/messages")
 )
@@ -222,6 +224,9 @@ func (cs *conns) add(nc net.Conn) *conn {
 	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 		c.addr = a.AddrPort().Addr().Unmap()
 		c.ip, c.ipName = c.addr.String(), limit.IPName(c.addr)
+	}
+	if c.raw != nil && c.addr.IsValid() {
+		boundBacklog(c.raw)
 	}
 	cs.mu.Lock()
 	cs.mu.open[c] = struct{}{}

@@ -28,7 +28,7 @@ type Options struct {
 	HeaderBytes    int   `yaml:"header_bytes"`     // 16 KiB
 	Connections    int   `yaml:"connections"`      // 10,000; beyond, the one that has been idle longest is closed, or the new one waits
 	ReadTimeoutMS  int64 `yaml:"read_timeout_ms"`  // a request's head and body; 60 s
-	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // one flush; 30 s
+	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // a client to take 16 KiB of an answer; 30 s
 	HeadTimeoutMS  int64 `yaml:"head_timeout_ms"`  // a head, and then its body behind minBodyRate; 8 s
 	HeartbeatMS    int64 `yaml:"heartbeat_ms"`     // a stream may be silent for so long before its client gets a sign of life; 10 s
 }
