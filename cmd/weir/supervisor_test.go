@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -140,11 +141,18 @@ func TestWatchdogIsToldTheTruth(t *testing.T) {
 		}()
 		return func() { cancel(); <-ended }
 	}
+	var hangs atomic.Bool
+	handler := g.adminHTTP.Handler
+	g.adminHTTP.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hangs.Load() {
+			<-t.Context().Done()
+		}
+		handler.ServeHTTP(w, r)
+	})
 	end := watch()
 	s.until("WATCHDOG=1")
 	end()
-	handler := g.adminHTTP.Handler
-	g.adminHTTP.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); <-t.Context().Done() })
+	hangs.Store(true)
 	for s.next(time.Millisecond) != "" {
 	}
 	end = watch()
@@ -152,7 +160,7 @@ func TestWatchdogIsToldTheTruth(t *testing.T) {
 		t.Errorf("a gateway that hangs says %s", told)
 	}
 	end()
-	g.adminHTTP.Handler = handler
+	hangs.Store(false)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = g.stop(over)
