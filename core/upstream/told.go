@@ -62,9 +62,13 @@ func (t *Told) answer(ep llm.Endpoint, c cursor) {
 
 // elements visits those of an array, each with a cursor of its own.
 func elements(c *cursor, visit func(cursor)) (n int) {
-	for ok := c.enter('['); ok && c.more(']'); n++ {
+	if !c.enter('[') {
+		return 0
+	}
+	for c.more(']') {
 		visit(*c)
 		c.skip()
+		n++
 	}
 	return n
 }
