@@ -77,8 +77,8 @@ type Head struct {
 	Refers string
 
 	// What the provider's price depends on beside the model, inside the quotes, escapes in place; empty when absent or
-	// null. Speed and Geo (inference_geo) are of /v1/messages.
-	ServiceTier, Speed, Geo Span
+	// null. Speed and Geo (inference_geo) are of /v1/messages, Modality is what modalities has beside text in OpenAI's dialect.
+	ServiceTier, Speed, Geo, Modality Span
 
 	Model   Span // inside the quotes, escapes in place
 	EndUser Span // body "user" (OpenAI) or metadata.user_id (Anthropic), inside the quotes, escapes in place

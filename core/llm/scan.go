@@ -132,6 +132,8 @@ func (s *scanner) member(m member) {
 		s.premium(m, &s.h.Speed)
 	case mInferenceGeo:
 		s.premium(m, &s.h.Geo)
+	case mModalities:
+		s.modalities()
 	default:
 		s.other()
 	}
@@ -265,6 +267,31 @@ func (s *scanner) premium(m member, to *Span) {
 		return
 	}
 	*to, _ = s.optionalString(memberNames[m])
+}
+
+// modalities reads what an answer of OpenAI's dialect is to have beside text.
+func (s *scanner) modalities() {
+	if s.h.Endpoint.Dialect() == Anthropic || s.peek() == 'n' {
+		s.other()
+		return
+	}
+	if s.peek() != '[' {
+		s.wrong("modalities", "an array of strings")
+		return
+	}
+	for more := s.enter(']'); more; more = s.more(']') {
+		if s.peek() != '"' {
+			s.wrong("modalities", "an array of strings")
+			return
+		}
+		switch v := s.str(); {
+		case s.err != nil || string(v.In(s.b)) == "text":
+		case s.h.Modality.Empty():
+			s.h.Modality = v
+		default:
+			s.fail("modalities", "modalities has two beside text; expected at most one, such as [\"text\",\"audio\"]")
+		}
+	}
 }
 
 // refers notes the first reference to something that the provider keeps.

@@ -48,6 +48,7 @@ const (
 	mVectorStoreIDs
 	mSpeed
 	mInferenceGeo
+	mModalities
 	members
 )
 
@@ -61,7 +62,7 @@ var memberNames = [members]string{
 	mLogitBias: "logit_bias", mBackground: "background", mPreviousResponseID: "previous_response_id",
 	mConversation: "conversation", mServiceTier: "service_tier", mType: "type",
 	mMaxUses: "max_uses", mMaxToolCalls: "max_tool_calls", mWebSearchOptions: "web_search_options", mMCPServers: "mcp_servers",
-	mContainer: "container", mVectorStoreIDs: "vector_store_ids", mSpeed: "speed", mInferenceGeo: "inference_geo",
+	mContainer: "container", mVectorStoreIDs: "vector_store_ids", mSpeed: "speed", mInferenceGeo: "inference_geo", mModalities: "modalities",
 }
 
 // caps are the output caps that each endpoint has. Of several, the highest bit is the one to recommend.
@@ -163,6 +164,8 @@ func lookupRest(name []byte) member {
 		return mSpeed
 	case "inference_geo":
 		return mInferenceGeo
+	case "modalities":
+		return mModalities
 	}
 	return mNone
 }

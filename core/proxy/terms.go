@@ -66,12 +66,12 @@ func (c *call) strangers(m *upstream.Model) error {
 		"or have the operator set stored: allow for model %s", c.head.Refers, m.Name)
 }
 
-// premiums multiplies the price by the factors of a speed and of a place other than the usual.
+// premiums multiplies the price by the factors of a speed and of a place other than the usual, and of what is not text.
 func (c *call) premiums(m *upstream.Model, list llm.Price) (llm.Price, error) {
 	for _, p := range [...]struct {
 		member, usual string
 		value         llm.Span
-	}{{"speed", "standard", c.head.Speed}, {"inference_geo", "global", c.head.Geo}} {
+	}{{"speed", "standard", c.head.Speed}, {"inference_geo", "global", c.head.Geo}, {"modalities", "text", c.head.Modality}} {
 		value := p.value.In(c.body)
 		if len(value) == 0 || string(value) == p.usual {
 			continue

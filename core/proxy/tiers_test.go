@@ -267,6 +267,25 @@ func TestSpeedAndPlaceHaveAPrice(t *testing.T) {
 	r.post("/v1/chat/completions", chat("gpt-4o", `,"speed":"ultra"`)).want(t, 200)
 }
 
+// An answer in sound costs many times what one in words does, and its tokens are not told apart by their price.
+func TestModalitiesHaveAPrice(t *testing.T) {
+	up := newTeller(t)
+	r := newRig(t, priced(up, map[string]uint32{"audio": 16000}))
+	for _, more := range []string{`"modalities":["text","image"]`, `"modalities":["\u0061udio"]`, `"modalities":["audio","image"]`, `"modalities":"audio"`, `"modalities":[1]`, `"Modalities":["audio"]`} {
+		if f := r.post("/v1/chat/completions", chat("gpt-4o", ","+more)).want(t, 400).code(t, "invalid_request_error"); f["param"] != "modalities" {
+			t.Errorf("%s: %v", more, f)
+		}
+	}
+	for more, want := range map[string]llm.Price{`"modalities":["text"]`: price, `"modalities":[]`: price, `"modalities":null`: price, `"modalities":["text","audio"]`: price.Scale(16000)} {
+		r.post("/v1/chat/completions", chat("gpt-4o", ","+more)).want(t, 200)
+		if e := r.journal.last(t); e.Cost != want.Cost(served) {
+			t.Errorf("%s: %+v", more, e)
+		}
+	}
+	plain := newRig(t, priced(up, nil))
+	plain.post("/v1/chat/completions", chat("gpt-4o", `,"modalities":["text","audio"]`)).want(t, 400)
+}
+
 // A model that is free, or priceless for a caller who pays nothing, refuses a tier nobody has listed just the same.
 func TestServiceTierOfAFreeModel(t *testing.T) {
 	up := newTeller(t)
