@@ -29,6 +29,7 @@ type meters struct {
 	authFailures *metrics.Counter
 	panics       *metrics.Counter
 	disbelieved  *metrics.Counter
+	abnormal     *metrics.Counter
 	shadowPolicy *metrics.Counter
 	shadowLimit  *metrics.Counter
 	attempts     sync.Map // channel name -> *metrics.Counter
@@ -46,6 +47,7 @@ func newMeters(l limit.Limiter) *meters {
 		authFailures: set.NewCounter("weir_auth_failures_total"),
 		panics:       set.NewCounter("weir_panics_total"),
 		disbelieved:  set.NewCounter("weir_usage_disbelieved_total"),
+		abnormal:     set.NewCounter("weir_abnormal_usage_total"),
 		shadowPolicy: set.NewCounter(`weir_shadow_denials_total{by="policy"}`),
 		shadowLimit:  set.NewCounter(`weir_shadow_denials_total{by="limit"}`),
 	}

@@ -22,6 +22,7 @@ type record struct {
 	first    time.Duration // arrival to the upstream's first byte
 	gone     bool          // the client left first
 	shadowed bool          // the policy would have refused
+	storm    bool          // refused by the cheap look: the key goes on after many refusals
 	doubted  bool          // the provider reported usage that cannot be
 	code     string        // of a refusal, as the client was told it
 	why      string        // of a refusal: what the client was told
@@ -86,6 +87,9 @@ func (s *Server) conclude(c *call) {
 	}
 	if r.why != "" {
 		attrs = append(attrs, slog.String("code", r.code), slog.String("why", r.why))
+	}
+	if r.storm {
+		attrs = append(attrs, slog.Bool("abnormal_usage", true))
 	}
 	if r.shadowed {
 		attrs = append(attrs, slog.Bool("policy_shadow_denied", true))

@@ -265,6 +265,8 @@ func (s *Server) walk(c *call) error {
 		return err
 	}
 	if denial := s.storm(c, caller); denial != nil {
+		c.record.storm = true
+		s.meter.abnormal.Inc()
 		return s.deny(c, denial)
 	}
 	s.measure(c, model)
