@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -307,6 +308,9 @@ func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response)
 		}
 		return err
 	}
+	if status, failed := upstream.Failure(body); failed {
+		return s.failed(c, res, resp, status, body)
+	}
 	usage, reported := s.usageOf(c, body)
 	s.write(c, resp, body)
 	c.closeUpstream()
@@ -317,6 +321,22 @@ func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response)
 	}
 	c.record.settled(res.Commit(usage, reported), reported)
 	return s.acknowledged(c, c.record.seq)
+}
+
+// failed ends a request whose answer is an error with the status of a success. Nothing is owed for it; the client is told what
+// is its own fault, and of the rest only that it failed.
+func (s *Server) failed(c *call, res limit.Reservation, resp *upstream.Response, status int, body []byte) error {
+	c.attempts.Refused(resp.Channel)
+	switch status {
+	case 400, 404, 413, 422:
+		resp.Status = status
+		s.write(c, resp, body)
+		c.closeUpstream()
+		res.Answered(status)
+		return nil
+	}
+	return &llm.Error{Kind: llm.KindUpstream, Code: "upstream_unavailable", Message: "the upstream answered with an error",
+		Fields: map[string]any{"attempted_channels": resp.Attempted}, Err: fmt.Errorf("status %d, %.300q", status, body)}
 }
 
 // write puts the upstream's answer into ours.

@@ -395,6 +395,9 @@ func (d *doing) attempt() (h head, err error) {
 		}
 		err = d.exchange(c, &h)
 	}
+	if err == nil && h.status < 300 && isPage(h.contentType) {
+		err = errors.New("it answered with a web page")
+	}
 	if err == nil {
 		err = d.peek(&h)
 	}
@@ -536,9 +539,16 @@ func (d *doing) contentType(h *head) string {
 	return h.contentType
 }
 
-func isEventStream(contentType string) bool {
-	kind, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+func isEventStream(contentType string) bool { return isKind(contentType, "text/event-stream") }
+
+// isPage tells what a login page or a load balancer answers, and no API.
+func isPage(contentType string) bool {
+	return isKind(contentType, "text/html") || isKind(contentType, "application/xhtml+xml")
+}
+
+func isKind(contentType, kind string) bool {
+	is, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(is), kind)
 }
 
 // failure is what a client is told when no channel answered. A rate limit that passes is the most useful news; then

@@ -1,6 +1,10 @@
 package upstream
 
-import "github.com/weir-gateway/weir/core/llm"
+import (
+	"bytes"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
 
 // BufferedUsage extracts usage from a buffered answer. Only when it has not that of the output, texts are the spans of the
 // text it generated, to be counted instead; of an answer in which no text is found, unread is how many bytes were not
@@ -117,4 +121,26 @@ func (p *Parser) item(c *cursor) {
 			p.other(key, c)
 		}
 	}
+}
+
+// Failure tells a buffered answer that is an error and nothing else, whatever its status was, and which it should have been.
+func Failure(body []byte) (status int, failed bool) {
+	if !bytes.Contains(body, []byte(`"error"`)) {
+		return 0, false
+	}
+	c := cursor{b: body}
+	answers := false
+	each(&c, func(name []byte) {
+		switch string(name) {
+		case "error":
+			failed = c.peek() != 'n'
+		case "choices", "output", "content", "data", "usage":
+			answers = true
+		}
+		c.skip()
+	})
+	if c.bad || answers || !failed {
+		return 0, false
+	}
+	return statusOf(body), true
 }

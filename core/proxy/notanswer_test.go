@@ -1,0 +1,71 @@
+package proxy_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// An error with the status of a success is an error: nothing is owed for it.
+func TestErrorsThatSay200(t *testing.T) {
+	var body string
+	r := sameAnswers(t, &body)
+	for _, x := range everyRoute {
+		for _, tt := range []struct {
+			body   string
+			status int
+		}{
+			{`{"error":{"message":"quota exceeded at the provider","code":429}}`, 502},
+			{`{"type":"error","error":{"type":"overloaded_error","message":"x"},"request_id":"r"}`, 502},
+			{`{"error":"no such luck"}`, 502},
+			{`{"error":{"type":"authentication_error","message":"your key sk-1"}}`, 502},
+			{`{"error":{"type":"invalid_request_error","message":"too long"}}`, 400},
+		} {
+			body = tt.body
+			p := r.post(x.path, x.body).want(t, tt.status)
+			if tt.status == 502 && strings.Contains(string(p.body), "sk-1") {
+				t.Errorf("%s", p.body)
+			}
+			if e := r.journal.last(t); e.Cost != 0 || e.Usage != (llm.Usage{}) || e.Status == llm.StatusFinalized || e.Status == llm.StatusPartial {
+				t.Errorf("%s, %s: %+v", x.path, tt.body, e)
+			}
+		}
+	}
+	if left, held := r.limits.Balance(idUser); left != startBalance || held != 0 {
+		t.Errorf("%d is left", left)
+	}
+	for _, fine := range []string{`{"error":null,"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`,
+		`{"choices":[{"message":{"content":"\"error\""}}],"error":{"code":429},"usage":{"prompt_tokens":1,"completion_tokens":1}}`} {
+		body = fine
+		r.post("/v1/chat/completions", everyRoute[0].body).want(t, 200)
+		if e := r.journal.last(t); e.Usage.OutputTokens != 1 {
+			t.Errorf("%s: %+v", fine, e)
+		}
+	}
+}
+
+// A web page is no answer: the next channel is asked.
+func TestWebPages(t *testing.T) {
+	for _, kind := range []string{"text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = w.Write([]byte("<script>alert(1)</script>"))
+		}))
+		t.Cleanup(s.Close)
+		r := newRig(t, func(o *setup) {
+			o.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[1].BaseURL = s.URL, s.URL }
+		})
+		for _, more := range []string{"", `,"stream":true`} {
+			p := r.post("/v1/chat/completions", chat("gpt-4o", more)).want(t, 502)
+			if strings.Contains(string(p.body), "script") {
+				t.Errorf("%s: %s", kind, p.body)
+			}
+		}
+		if left, _ := r.limits.Balance(idUser); left != startBalance {
+			t.Errorf("%s: %d is left", kind, left)
+		}
+	}
+}
