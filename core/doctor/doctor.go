@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,7 +91,11 @@ func Run(ctx context.Context, o Options) []Check {
 }
 
 func badConfig(path string, err error) Check {
-	return Check{"config", Fail, err.Error(), "mend the file; `weir config check -c " + path + "` repeats this check"}
+	fix := "mend the file; `weir config check -c " + path + "` repeats this check"
+	if errors.Is(err, fs.ErrNotExist) {
+		fix = "name the file with -c, or write one (README, Run it); `weir demo` needs none"
+	}
+	return Check{"config", Fail, err.Error(), fix}
 }
 
 func checkConfig(ctx context.Context, c *config.Config, o Options) Check {

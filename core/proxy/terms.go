@@ -91,6 +91,8 @@ func (c *call) unpricedTier(m *upstream.Model) error {
 	e := llm.Invalid("service_tier", "model %q has no price for service tier %.64q; it has %s", m.Name, asked, strings.Join(names, ", "))
 	if near := llm.Nearest(asked, names); near != "" {
 		e.Message += "; did you mean " + near + "?"
+	} else {
+		e.Message += "; the operator's service_tiers can give it one"
 	}
 	return e
 }
@@ -139,9 +141,9 @@ func (c *call) unpricedTool(m *upstream.Model, h *llm.Hosted) error {
 	case c.endpoint() == llm.Chat && h.Open != 0:
 		e.Message += ", and a chat does not tell how often; use /v1/responses"
 	case len(names) == 0:
-		e.Message += "; model " + m.Name + " allows none"
+		e.Message += "; model " + m.Name + " allows none (the operator's hosted_tools)"
 	default:
-		e.Message += "; of those model " + m.Name + " allows " + strings.Join(names, ", ")
+		e.Message += "; of those model " + m.Name + " allows " + strings.Join(names, ", ") + " (the operator's hosted_tools)"
 	}
 	e.Message += ". Tools of your own (function, custom) are always allowed"
 	return e
