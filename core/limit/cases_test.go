@@ -761,31 +761,3 @@ func TestReserveAllocatesNothing(t *testing.T) {
 		t.Fatalf("%v allocations", n)
 	}
 }
-
-// A request that Extend refuses may be withdrawn: nothing of it is left. Once it was sent, its requests count.
-func TestWithdraw(t *testing.T) {
-	r := newRig(t, Options{})
-	c := claim(1, dim(keyID(3), Limits{QPS: 5, TPM: 1000}))
-	channel := dim(ID{Kind: Channel, Scope: 1}, Limits{QPS: 1})
-	for _, sent := range []bool{true, false, false} {
-		res := r.admit(c)
-		if sent {
-			if d, err := res.Extend(ctx, []Dim{channel}, 0); d != nil || err != nil {
-				t.Fatal(d, err)
-			}
-			res.Sent("primary")
-		} else if d, err := res.Extend(ctx, []Dim{channel}, 0); d == nil || err != nil {
-			t.Fatal(d, err)
-		}
-		if s := res.Withdraw(); !s.First || (s.Status == llm.StatusPartial) != sent {
-			t.Fatalf("%+v", s)
-		}
-		use, err := r.Inspect(ctx, keyID(3))
-		if err != nil || use.QPS != 1 || use.TPMHeld != 0 || use.Concurrency != 0 {
-			t.Fatalf("%+v, %v", use, err)
-		}
-		if s := res.Release(); s.First {
-			t.Fatal("settled twice")
-		}
-	}
-}

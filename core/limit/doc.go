@@ -12,10 +12,8 @@
 //     limit of the request that was let in last. With a burst b: limit x b in one window, limit x 10 in ten, counted
 //     from the first request that came with a burst.
 //  3. A hold lives in the slot of the window it was made in and ages with it. Settling adjusts that slot if it lives,
-//     else nothing. What exceeds the hold is charged to now, as soon as it is known. Of an answer that outgrows its hold
-//     over several slots only the first and the newest charge can be taken back; those between stay where they are until
-//     they age, also where the provider's report is lower than what was counted on the way. The tokens of a window are then
-//     too many by that surplus, for a window at most: it refuses too early. Money, quotas and concurrency come to the actuals.
+//     else nothing. What exceeds the hold is charged to now, as soon as it is known, and taken back where it was charged,
+//     newest first, when the provider's report is lower than what was counted on the way.
 //  4. A reservation is settled exactly once. What it costs is decided by endings, from its progress, and by nothing else.
 //  5. Meters store usage; limits come with the request. Changing a limit neither forgets nor invents anything.
 //  6. An id has at most one living meter, and a meter is forgotten only when it is as good as fresh, or a past day or week.

@@ -150,6 +150,11 @@ func (g *gauge) settle(now time.Duration, rate int64, p post, back int64) {
 	}
 }
 
+// gone tells whether nothing of a post can be taken back any more.
+func (g *gauge) gone(p post) bool {
+	return !g.short.lives(p.short) && (g.long == nil || !g.long.lives(p.long))
+}
+
 // idle tells whether nothing of any charge is left.
 func (g *gauge) idle(now time.Duration) bool {
 	if g.short.level(now, g.short.rate) > 0 {

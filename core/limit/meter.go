@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,7 @@ type charge struct {
 	loose bool   // charged, never refuses
 	total int64  // tokens posted, weighted
 	first post   // the hold of admission
-	last  post   // the newest of what came after: top-ups and overrun
+	later []post // what came after, by slot, oldest first: top-ups and overrun
 	qps   post   // only taken back when the backend fails within Reserve, and by Withdraw
 
 	qpsRate int64
@@ -98,23 +99,21 @@ func (c *charge) beginLocked(now time.Duration, a *ask, layer uint8) {
 	c.m, c.tpm, c.cost, c.layer, c.loose, c.total = a.m, a.tpm, a.cost, layer, a.loose, a.tokens
 	c.qps, c.qpsRate = mu.qps.charge(now, a.qps, 1, false), a.qps.rate
 	c.first = mu.tpm.charge(now, a.tpm, a.tokens, true)
-	c.last = post{}
+	c.later = c.later[:0]
 }
 
-// postLocked charges more tokens into the slot of now. What the previous slot got stays spent.
+// postLocked charges more tokens into the slot of now.
 func (c *charge) postLocked(now time.Duration, n int64) {
 	if n <= 0 {
 		return
 	}
-	g := &c.m.mu.tpm
-	p := g.charge(now, c.tpm, n, true)
+	p := c.m.mu.tpm.charge(now, c.tpm, n, true)
 	c.total = plus(c.total, n)
-	if c.last.n > 0 && c.last.short == p.short {
-		c.last.n += n
+	if i := len(c.later) - 1; i >= 0 && c.later[i].short == p.short {
+		c.later[i].n += n
 		return
 	}
-	g.settle(now, c.tpm.rate, c.last, 0)
-	c.last = p
+	c.later = append(slices.DeleteFunc(c.later, c.m.mu.tpm.gone), p)
 }
 
 // endLocked settles the charge at target tokens: what was posted above goes back to where it is, newest first, if
@@ -125,9 +124,12 @@ func (c *charge) endLocked(now time.Duration, target int64) {
 		g.charge(now, c.tpm, target-c.total, false)
 	}
 	back := max(c.total-target, 0)
-	late := min(back, c.last.n)
-	g.settle(now, rate, c.last, late)
-	g.settle(now, rate, c.first, min(back-late, c.first.n))
+	for _, p := range slices.Backward(c.later) {
+		late := min(back, p.n)
+		g.settle(now, rate, p, late)
+		back -= late
+	}
+	g.settle(now, rate, c.first, min(back, c.first.n))
 	c.m.mu.open--
 	c.m.mu.touched = now
 }

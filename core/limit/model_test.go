@@ -139,16 +139,21 @@ type naiveDim struct {
 	open     int64
 }
 
+type naivePost struct {
+	slot, ten *naiveSlot
+	n         int64
+}
+
 type naiveCharge struct {
-	d            *naiveDim
-	cost         uint32
-	total        int64
-	first, last  *naiveSlot
-	firstTen     *naiveSlot
-	lastTen      *naiveSlot
-	firstN, late int64
-	dim          Dim
-	layer        int
+	d        *naiveDim
+	cost     uint32
+	total    int64
+	first    *naiveSlot
+	firstTen *naiveSlot
+	firstN   int64
+	later    []naivePost
+	dim      Dim
+	layer    int
 }
 
 type naiveHold struct {
@@ -301,20 +306,16 @@ func (m *naiveModel) charge(d Dim, tokens llm.Tokens) *naiveCharge {
 	return c
 }
 
-// post charges debt: what came before stays spent where it is.
+// post charges debt.
 func (m *naiveModel) post(c *naiveCharge, n int64) {
 	if n <= 0 {
 		return
 	}
-	s := c.d.tpm.add(m.now, n, n)
-	if c.last != nil && c.last != s {
-		c.last.held -= c.late
-		c.late = 0
-	}
-	c.last, c.late, c.total = s, c.late+n, c.total+n
+	p := naivePost{slot: c.d.tpm.add(m.now, n, n), n: n}
 	if c.d.tenTPM != nil {
-		c.lastTen = c.d.tenTPM.add(m.now, n, 0)
+		p.ten = c.d.tenTPM.add(m.now, n, 0)
 	}
+	c.later, c.total = append(c.later, p), c.total+n
 }
 
 func (m *naiveModel) end(c *naiveCharge, target int64) {
@@ -325,20 +326,17 @@ func (m *naiveModel) end(c *naiveCharge, target int64) {
 			n.tenTPM.add(m.now, more, 0)
 		}
 	}
-	if c.first != nil {
-		c.first.held -= c.firstN
-	}
-	if c.last != nil {
-		c.last.held -= c.late
-	}
-	if back := c.total - target; back > 0 {
-		late := min(back, c.late)
-		n.tpm.giveBack(m.now, c.last, late)
-		n.tpm.giveBack(m.now, c.first, min(back-late, c.firstN))
-		if n.tenTPM != nil {
-			n.tenTPM.giveBack(m.now, c.lastTen, late)
-			n.tenTPM.giveBack(m.now, c.firstTen, min(back-late, c.firstN))
+	back := max(c.total-target, 0)
+	for _, p := range slices.Backward(append([]naivePost{{c.first, c.firstTen, c.firstN}}, c.later...)) {
+		if p.slot != nil {
+			p.slot.held -= p.n
 		}
+		late := min(back, p.n)
+		n.tpm.giveBack(m.now, p.slot, late)
+		if n.tenTPM != nil {
+			n.tenTPM.giveBack(m.now, p.ten, late)
+		}
+		back -= late
 	}
 	n.open--
 }
