@@ -53,14 +53,13 @@ func (p Price) Dearest() Micro { return max(p.Input, p.CachedInput, p.CacheWrite
 // Cost is the price of u, rounded up once for the whole request, and MaxCost at most.
 func (p Price) Cost(u Usage) Micro {
 	plain := max(u.InputTokens-u.CachedInputTokens-u.CacheWriteTokens, 0)
-	return p.sum(
-		pair{plain, p.Input}, pair{u.CachedInputTokens, p.CachedInput},
-		pair{u.CacheWriteTokens, p.CacheWrite}, pair{u.OutputTokens, p.Output})
+	return product{}.plus(plain, p.Input).plus(u.CachedInputTokens, p.CachedInput).
+		plus(u.CacheWriteTokens, p.CacheWrite).plus(u.OutputTokens, p.Output).cost(p.Request)
 }
 
 // Hold is the most that input and output tokens can come to under p, rounded up, and MaxCost at most.
 func (p Price) Hold(input, output Tokens) Micro {
-	return p.sum(pair{input, p.Dearest()}, pair{output, p.Output})
+	return product{}.plus(input, p.Dearest()).plus(output, p.Output).cost(p.Request)
 }
 
 // OutputFor is the largest number of output tokens that p lets budget pay for beside input tokens; negative
@@ -102,34 +101,28 @@ func (m Micro) Times(n int64) Micro {
 	return Micro(lo)
 }
 
-type pair struct {
-	n Tokens
-	m Micro
+// product is a sum of tokens times prices, in 128 bits.
+type product struct{ hi, lo uint64 }
+
+func (p product) plus(n Tokens, m Micro) product {
+	hi, lo := bits.Mul64(uint64(max(n, 0)), uint64(max(m, 0)))
+	lo, c := bits.Add64(p.lo, lo, 0)
+	return product{p.hi + hi + c, lo} // below 2^126 each: a handful cannot overflow
 }
 
-// sum adds the products in 128 bits and rounds up once, so that four classes cannot round four times.
-func (p Price) sum(ps ...pair) Micro {
-	var hi, lo uint64
-	for _, x := range ps {
-		if x.n <= 0 || x.m <= 0 {
-			continue
-		}
-		h, l := bits.Mul64(uint64(x.n), uint64(x.m))
-		var c uint64
-		lo, c = bits.Add64(lo, l, 0)
-		hi, c = bits.Add64(hi, h, c)
-		if c != 0 {
-			return MaxCost
-		}
-	}
-	return min(AddMicro(divUp(hi, lo, 1_000_000), p.Request), MaxCost)
+// cost rounds up once, so that four classes cannot round four times.
+func (p product) cost(request Micro) Micro {
+	return min(AddMicro(divUp(p.hi, p.lo, 1_000_000), request), MaxCost)
 }
 
 func divUp(hi, lo, by uint64) Micro {
 	if hi >= by {
 		return math.MaxInt64
 	}
-	q, r := bits.Div64(hi, lo, by)
+	q, r := lo/by, lo%by
+	if hi > 0 { // seldom, and many times slower
+		q, r = bits.Div64(hi, lo, by)
+	}
 	if r > 0 && q < math.MaxUint64 {
 		q++
 	}
