@@ -72,7 +72,7 @@ type Pair struct {
 	current atomic.Pointer[tls.Certificate]
 	mu      struct {
 		sync.Mutex
-		seen []byte // the files as they were read last, good or bad
+		seen []byte // the files as they were read last, good or bad; nil: one could not be read
 	}
 }
 
@@ -97,7 +97,7 @@ func (p *Pair) Renew(now time.Time) (changed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, raw, err := p.files.load(now)
-	if raw != nil && bytes.Equal(raw, p.mu.seen) {
+	if raw != nil && p.mu.seen != nil && bytes.Equal(raw, p.mu.seen) {
 		return false, nil
 	}
 	p.mu.seen = raw

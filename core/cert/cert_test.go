@@ -73,6 +73,16 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestEmptyFiles: a pair of empty files is no pair, however much they are like nothing read before.
+func TestEmptyFiles(t *testing.T) {
+	f := files(t, "empty")
+	must(t, os.WriteFile(f.Cert, nil, 0o600))
+	must(t, os.WriteFile(f.Key, nil, 0o600))
+	if _, err := Open(f, noon()); err == nil || !strings.Contains(err.Error(), "failed to find any PEM data") {
+		t.Errorf("open says %v", err)
+	}
+}
+
 // TestExpiry: it is told from Soon on.
 func TestExpiry(t *testing.T) {
 	f := files(t, "a")
