@@ -82,6 +82,9 @@ func TestDrainIsSeenAndCutShort(t *testing.T) {
 		}
 		return err != nil
 	})
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil { // too late to reload, and nothing to die of
+		t.Fatal(err)
+	}
 	if _, err := resp.Body.Read(make([]byte, 10)); err != nil {
 		t.Errorf("the open stream: %v", err)
 	}

@@ -29,6 +29,9 @@ func (a *app) serve() *cobra.Command {
 }
 
 func (a *app) runServe(ctx context.Context, path string) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // from the first moment to the last: unheard, it would end the process
+	defer signal.Stop(hup)
 	cfg, err := config.Load(path, a.env)
 	if err != nil {
 		return err
@@ -41,7 +44,7 @@ func (a *app) runServe(ctx context.Context, path string) error {
 	defer g.supervisor.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watched, err := a.watch(ctx, g, path)
+	watched, err := a.watch(ctx, hup, g, path)
 	if err == nil { // from the first answer on no change of a file is missed
 		g.start()
 		g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", cfg.Data)
@@ -107,7 +110,7 @@ func newLog(w io.Writer, o config.Log) (*slog.Logger, *slog.LevelVar) {
 	return slog.New(slog.NewTextHandler(w, options)), level
 }
 
-// settle is how long a changed file must be quiet before it is read: editors write in several steps.
+// settle is how long a changed file must be quiet before it is read: editors write in several steps, and signal then.
 const settle = 100 * time.Millisecond
 
 // watching is a gateway that follows its files.
@@ -119,9 +122,9 @@ type watching struct {
 	module string // that it names; also of a refused one, whose module may be what is still to come
 }
 
-// watch reloads on SIGHUP and when the configuration or the module file it names changes. The returned channel closes
-// when the watcher has ended, after ctx.
-func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct{}, error) {
+// watch reloads when hup says so and when the configuration or the module file it names changes. The returned channel
+// closes when the watcher has ended, after ctx.
+func (a *app) watch(ctx context.Context, hup <-chan os.Signal, g *gateway, path string) (<-chan struct{}, error) {
 	files, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", path, err)
@@ -139,13 +142,10 @@ func (a *app) watch(ctx context.Context, g *gateway, path string) (<-chan struct
 			return nil, fmt.Errorf("watching %s: %w", dir, err)
 		}
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() { _ = files.Close() }()
-		defer signal.Stop(hup)
 		w.reloads(ctx, hup)
 	}()
 	return done, nil
@@ -179,9 +179,9 @@ func (w *watching) reloads(ctx context.Context, hup <-chan os.Signal) {
 			}
 		case err := <-w.files.Errors:
 			w.log.Warn("watching files", "error", err)
-		case <-hup:
-			_ = w.reloadOnce(ctx, false)
-			w.pairs.renew(w.log, w.clock.Wall())
+		case <-hup: // mostly of somebody who has just changed a file, which is then read once
+			quiet.Reset(settle)
+			renewal.Reset(settle)
 		case <-renewal.C:
 			w.pairs.renew(w.log, w.clock.Wall())
 		case <-quiet.C:

@@ -11,10 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/policies"
 )
@@ -61,6 +64,39 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the limit is gone again", func() bool { return p.status(key, hello) == http.StatusOK })
+}
+
+// TestASignalBesideAChangeIsOneReload: who changes a file and signals is answered once.
+func TestASignalBesideAChangeIsOneReload(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, path, "nonsense: 1\n")
+	for name, first := range map[string]bool{"the change is seen first": true, "the signal is seen first": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var c console
+				a := c.app(nil)
+				log, _ := newLog(a.err, config.Log{})
+				hup, events := make(chan os.Signal), make(chan fsnotify.Event)
+				w := &watching{gateway: &gateway{log: log, clock: a.clock}, env: a.env, path: path, files: &fsnotify.Watcher{Events: events}}
+				ctx, cancel := context.WithCancel(t.Context())
+				var ended sync.WaitGroup
+				ended.Go(func() { w.reloads(ctx, hup) })
+				if first {
+					events <- fsnotify.Event{Name: path}
+				}
+				hup <- syscall.SIGHUP
+				if !first {
+					events <- fsnotify.Event{Name: path}
+				}
+				time.Sleep(time.Minute)
+				cancel()
+				ended.Wait()
+				if n := strings.Count(c.stderr(), "reload refused"); n != 1 {
+					t.Errorf("refused %d times: %s", n, c.stderr())
+				}
+			})
+		})
+	}
 }
 
 // TestReloadOfTiers: limits of a tier change at once; its name is an index to policies and stays until a restart.
