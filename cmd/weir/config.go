@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -53,15 +54,39 @@ func (a *app) noteExpiry(cfg *config.Config) {
 	}
 }
 
-// configApply needs no file: the gateway has its own.
+// configApply may be given the gateway's file to find the gateway by; what is applied, the gateway reads itself.
 func (a *app) configApply() *cobra.Command {
 	c := &cobra.Command{Use: "apply", Short: "Let a running gateway's file win over what the admin API changed", Args: exactly(),
 		Long: "A file seeds what the store lacks, and what the admin API changed wins, until this command: then everything the file names is as the file says. What only the API knows stays."}
 	r := a.remoteFlags(c)
+	path := c.Flags().StringP("config", "c", "", "the gateway's configuration `file`, for its admin address and token; the gateway applies the file that it was started with")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *path != "" {
+			cfg, err := config.Load(*path, a.env)
+			if err != nil {
+				return err
+			}
+			r.url, r.token = or(r.url, adminURL(cfg.Admin)), or(r.token, cfg.Admin.Token)
+		}
 		return r.call(c.Context(), "POST", "/admin/config/apply", nil)
 	}
 	return c
+}
+
+// adminURL is where a gateway on this machine has its admin listener.
+func adminURL(o config.Admin) string {
+	host, port, _ := net.SplitHostPort(o.Address) // validated
+	switch ip := net.ParseIP(host); {
+	case host == "" || ip.Equal(net.IPv4zero):
+		host = "127.0.0.1"
+	case ip.Equal(net.IPv6unspecified):
+		host = "::1"
+	}
+	scheme := "http"
+	if o.TLS.Set() {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 func (a *app) configShow() *cobra.Command {

@@ -87,7 +87,10 @@ func (t *testRun) all(ctx context.Context, update bool) error {
 			return err
 		}
 		if t.updated > 0 {
-			if err := errors.Join(t.load(), t.run(ctx)); err != nil {
+			if err := t.load(); err != nil {
+				return err
+			}
+			if err := t.run(ctx); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,8 +121,17 @@ func TestPolicyNew(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "mine")
-	if out := must(t, nil, "policy", "new", "mine", "--dir", dir); !strings.Contains(out, "npm ci") || !strings.Contains(out, "weir policy test "+dir) {
+	out := must(t, nil, "policy", "new", "mine", "--dir", dir)
+	if !strings.Contains(out, "npm ci") || !strings.Contains(out, "weir policy test "+dir) {
 		t.Errorf("it does not say what comes next: %s", out)
+	}
+	if err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !strings.Contains(out, "\n  "+name+"\n") {
+			t.Errorf("it does not say that it writes %s: %s", name, out)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 	refused(t, exitFail, []string{"policy", "new", "mine", "--dir", dir}, dir+" is not empty")
 	refused(t, exitFail, []string{"policy", "new", "mine", "--dir", filepath.Join(dir, "about.json")}, "want a new or empty folder")

@@ -39,9 +39,7 @@ func (a *app) policyNew(asJSON *bool) *cobra.Command {
 			}
 			fmt.Fprintf(a.out, "%s: %s of a policy in %s\n", dir, count(len(names), "file"), lang)
 			for _, name := range names {
-				if !strings.Contains(name, "/") {
-					fmt.Fprintln(a.out, "  "+name)
-				}
+				fmt.Fprintln(a.out, "  "+name)
 			}
 			fmt.Fprintf(a.out, "next:\n%s  weir policy test %s\n", beforeBuild(lang, dir), dir)
 			return nil

@@ -220,22 +220,15 @@ func (a *app) policyStage(step string) *cobra.Command {
 }
 
 func (a *app) policyRollback() *cobra.Command {
-	var o owner
-	var version string
+	var f choiceFlags
 	c := &cobra.Command{Use: "rollback NAME", Short: "End a trial, or let the version before the active one decide again", Args: exactly("NAME")}
 	r := a.remoteFlags(c)
-	o.flags(c)
-	c.Flags().StringVar(&version, "version", "", "go to this version, as weir policy versions lists it")
+	f.owner.flags(c)
+	c.Flags().StringVar(&f.version, "version", "", "go to this version, as weir policy versions lists it")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		body := map[string]any{}
-		who, err := o.name()
+		body, err := f.body(a)
 		if err != nil {
 			return err
-		}
-		for name, value := range map[string]string{"owner": who, "version": version} {
-			if value != "" {
-				body[name] = value
-			}
 		}
 		return a.rebind(c.Context(), r, "POST", policyPath(args[0], "rollback"), body)
 	}
@@ -300,18 +293,16 @@ func orPrint(r *remote, answer []byte, err error) error {
 }
 
 func (a *app) policyParams() *cobra.Command {
-	var o owner
-	var file, onError string
+	var f choiceFlags
 	c := &cobra.Command{Use: "params NAME --params params.json", Short: "Change the params of the active version; that is a version like any other", Args: exactly("NAME")}
 	r := a.remoteFlags(c)
-	o.flags(c)
-	paramsFlag(c, &file, "params: a JSON `file`, - or a JSON object", "file", "f")
-	c.Flags().StringVar(&onError, "on-error", "", "what a request gets when the module fails: default, last_good or deny")
+	f.owner.flags(c)
+	paramsFlag(c, &f.params, "params: a JSON `file`, - or a JSON object", "file", "f")
+	c.Flags().StringVar(&f.onError, "on-error", "", "what a request gets when the module fails: default, last_good or deny")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if file == "" {
+		if f.params == "" {
 			return usageError("%s needs --params: a JSON file, - or a JSON object", c.CommandPath())
 		}
-		f := choiceFlags{owner: o, params: file, onError: onError}
 		body, err := f.body(a)
 		if err != nil {
 			return err
@@ -459,29 +450,22 @@ func (a *app) policyBind() *cobra.Command {
 }
 
 func (a *app) policyUnbind() *cobra.Command {
-	var o owner
+	var f choiceFlags
 	var operator bool
 	c := &cobra.Command{Use: "unbind --org N", Short: "Let no module decide for an org any more", Args: exactly()}
 	r := a.remoteFlags(c)
-	o.flags(c)
+	f.owner.flags(c)
 	c.Flags().BoolVar(&operator, "operator", false, "the operator's instead: native defaults decide")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if (o.org == "") != operator {
+		if (f.org == "") != operator {
 			return usageError("%s: want either --org N or --operator", c.CommandPath())
 		}
-		return a.unbind(c.Context(), r, &o)
+		body, err := f.body(a)
+		if err != nil {
+			return err
+		}
+		body["module"] = nil
+		return a.rebind(c.Context(), r, "PUT", "/admin/bindings", body)
 	}
 	return c
-}
-
-func (a *app) unbind(ctx context.Context, r *remote, o *owner) error {
-	body := map[string]any{"module": nil}
-	who, err := o.name()
-	if err != nil {
-		return err
-	}
-	if who != "" {
-		body["owner"] = who
-	}
-	return a.rebind(ctx, r, "PUT", "/admin/bindings", body)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"github.com/weir-gateway/weir/core/cert"
 	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/policies"
 )
@@ -410,11 +411,25 @@ func TestReloadAndApply(t *testing.T) {
 		t.Errorf("after a refused apply: %d; want 429 still", got)
 	}
 	write(t, p.file, string(text))
-	if out := must(t, p.env, "config", "apply", "--json"); !strings.Contains(out, `"applied": true`) {
+	named := map[string]string{"WEIR_ADMIN_TOKEN": testToken, "DATA": p.env["DATA"]} // the file says where the gateway is
+	if out := must(t, named, "config", "apply", "--json", "-c", p.file); !strings.Contains(out, `"applied": true`) {
 		t.Errorf("weir config apply prints %s", out)
 	}
 	if got := p.status(key, hello); got != http.StatusOK {
 		t.Errorf("after config apply: %d; want 200, the file has no global limit", got)
+	}
+}
+
+// TestAdminURL: a gateway is reached on its own machine, whatever addresses it listens on.
+func TestAdminURL(t *testing.T) {
+	for address, want := range map[string]string{"127.0.0.1:3001": "http://127.0.0.1:3001", ":3001": "http://127.0.0.1:3001", "0.0.0.0:3001": "http://127.0.0.1:3001",
+		"[::]:3001": "http://[::1]:3001", "gate.example:3001": "http://gate.example:3001"} {
+		if got := adminURL(config.Admin{Address: address}); got != want {
+			t.Errorf("%s is reached at %s, want %s", address, got, want)
+		}
+	}
+	if got := adminURL(config.Admin{Address: ":1", TLS: cert.Files{Cert: "c", Key: "k"}}); got != "https://127.0.0.1:1" {
+		t.Errorf("with TLS at %s", got)
 	}
 }
 
