@@ -66,7 +66,7 @@ func Attack(ctx context.Context, o Options, clock llm.Clock) (*Result, error) {
 		return nil, err
 	}
 	a.client.Dial = func(address string) (net.Conn, error) {
-		conn, err := fasthttp.Dial(address)
+		conn, err := fasthttp.DialDualStack(address) // plain Dial knows IPv4 only
 		if err == nil {
 			context.AfterFunc(ctx, func() { _ = conn.Close() }) // whoever waits for an answer on it stops waiting
 		}

@@ -3,6 +3,7 @@ package load_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -102,6 +103,23 @@ func TestAttackPaces(t *testing.T) {
 	_, err := load.Attack(context.Background(), load.Options{Base: s.URL, Key: "k", Model: "m", Total: 11, Concurrency: 11, Rate: 100}, clock)
 	if took := clock.Mono(); err != nil || took < 100*time.Millisecond {
 		t.Errorf("11 requests at 100/s took %v (%v); the last is due after 100ms", took, err)
+	}
+}
+
+// TestAttackOverIPv6: a gateway may have an address of either kind.
+func TestAttackOverIPv6(t *testing.T) {
+	ln, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Skip("there is no IPv6 here: ", err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	_ = s.Listener.Close()
+	s.Listener = ln
+	s.Start()
+	defer s.Close()
+	res, err := load.Attack(t.Context(), load.Options{Base: s.URL, Model: "m", Total: 2, Concurrency: 1}, llm.NewSystemClock())
+	if err != nil || res.ByStatus["200"] != 2 {
+		t.Errorf("%+v, %v", res, err)
 	}
 }
 
