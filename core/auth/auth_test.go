@@ -271,6 +271,18 @@ func TestM12ZoneChangesWhenThePeriodEnds(t *testing.T) {
 	refused(t, f.Directory, f.token, "expired")
 }
 
+// TestTurnOfAnOrphan: a key whose org goes between the look at the caller and the change of its zone has no caller.
+func TestTurnOfAnOrphan(t *testing.T) {
+	f := newFixture(t)
+	if c, err := f.turn(3, start); err != nil || !c.whole {
+		t.Errorf("%+v, %v", c, err)
+	}
+	f.DeleteOrg(1)
+	if c, err := f.turn(3, start); err == nil {
+		t.Errorf("without its org it is %+v", c)
+	}
+}
+
 func TestAdopt(t *testing.T) {
 	f := newFixture(t)
 	text := "sk-weir-demodemo-" + strings.Repeat("d-_0", 10) + "abc"

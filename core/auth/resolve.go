@@ -104,5 +104,9 @@ func (d *Directory) turn(key uint64, now time.Time) (*Caller, error) {
 	if e == nil {
 		return nil, errUnknown
 	}
-	return d.refreshLocked(e, e.key().At(now)), nil
+	c := d.refreshLocked(e, e.key().At(now))
+	if !c.whole {
+		return nil, errUnknown
+	}
+	return c, nil
 }
