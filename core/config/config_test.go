@@ -229,12 +229,12 @@ func TestShowHidesSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Alerts.Secret = "signs-the-alerts"
+	c.Alerts.Secret, c.Alerts.URL = "signs-the-alerts", "https://ops:opens-the-hook@example.com/hook"
 	text, err := yaml.Marshal(c.Redacted())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"f00d", "sk-o", "sk-a", "signs-the-alerts"} {
+	for _, secret := range []string{"f00d", "sk-o", "sk-a", "signs-the-alerts", "opens-the-hook"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("show prints %s", secret)
 		}

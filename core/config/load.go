@@ -290,19 +290,9 @@ func fieldNames(t reflect.Type, names []string) []string {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		return fieldNames(t.Elem(), names)
 	case reflect.Struct:
-	default:
-		return names
-	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		tag, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if tag == "-" || !f.IsExported() {
-			continue
-		}
-		if tag != "" {
-			names = append(names, tag)
-		}
-		names = fieldNames(f.Type, names)
+		fieldsOf(t, func(name string, f reflect.StructField, _ reflect.Type) {
+			names = fieldNames(f.Type, append(names, name))
+		})
 	}
 	return names
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	_ "embed"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,6 +22,10 @@ func (c *Config) Redacted() *Config {
 		if *s != "" {
 			*s = hidden
 		}
+	}
+	if u, err := url.Parse(out.Alerts.URL); err == nil && u.User != nil {
+		u.User = url.User("hidden")
+		out.Alerts.URL = u.String()
 	}
 	return &out
 }
