@@ -14,8 +14,8 @@
 //
 // # How behaviour is asked for
 //
-// Later sources win, option by option: Options.Default, SetBehaviour for the model, the model name's suffix, the
-// x-sim header. Both texts are options parted by "," or ";", each "name=value" or "name":
+// Later sources win, option by option: Options.Default, the model name's suffix, the x-sim header. Both texts are
+// options parted by "," or ";", each "name=value" or "name":
 //
 //	model name:  gpt-4o-mini+latency=1s,out=120
 //	x-sim:       latency=1s; out=120; framing=crlf|bytes

@@ -22,7 +22,7 @@ const maxBody = 256 << 20
 
 // Options configure a simulation. The zero value is usable.
 type Options struct {
-	Default Behaviour // of every model that has none of its own
+	Default Behaviour // of every request, where it asks for nothing else
 	Models  []string  // what the models route lists; empty: a few well-known names. Any name is answered.
 	// Credential, when set, must come as the bearer token or x-api-key; otherwise 401.
 	Credential string
@@ -42,10 +42,9 @@ type Sim struct {
 	count   counters
 	mu      struct {
 		sync.RWMutex
-		behaviours map[string]Behaviour
-		conns      map[net.Conn]struct{}
-		listeners  []net.Listener
-		closed     bool
+		conns     map[net.Conn]struct{}
+		listeners []net.Listener
+		closed    bool
 	}
 }
 
@@ -55,7 +54,6 @@ func New(o Options, clock llm.Clock) *Sim {
 		o.Models = []string{"gpt-4o", "gpt-4o-mini", "gpt-4.1", "text-embedding-3-small", "claude-sonnet-4-5", "claude-haiku-4-5"}
 	}
 	s := &Sim{options: o, clock: clock, words: split(fixedText), closing: make(chan struct{})}
-	s.mu.behaviours = map[string]Behaviour{}
 	s.mu.conns = map[net.Conn]struct{}{}
 	s.server = &fasthttp.Server{
 		Handler:            s.serve,
@@ -124,30 +122,12 @@ func (s *Sim) track(c net.Conn, state fasthttp.ConnState) {
 	}
 }
 
-// SetBehaviour makes b the behaviour of a model, instead of Options.Default, for the next requests. The model is the
-// name with its suffix if it has an entry of its own, else the name before the suffix.
-func (s *Sim) SetBehaviour(model string, b Behaviour) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.behaviours[model] = b
-}
-
 // behaviour finds out what applies to a request.
 func (s *Sim) behaviour(a *ask, header string) (Behaviour, error) {
-	s.mu.RLock()
-	b, ok := s.mu.behaviours[a.named]
-	if !ok {
-		b, ok = s.mu.behaviours[a.model]
-	}
-	s.mu.RUnlock()
-	if !ok {
-		b = s.options.Default
-	}
-	if _, suffix, ok := strings.Cut(a.named, "+"); ok {
-		var err error
-		if b, err = ParseBehaviour(b, suffix); err != nil {
-			return b, err
-		}
+	_, suffix, _ := strings.Cut(a.named, "+")
+	b, err := ParseBehaviour(s.options.Default, suffix)
+	if err != nil {
+		return b, err
 	}
 	return ParseBehaviour(b, header)
 }
