@@ -77,7 +77,8 @@ const (
 	tableB = `{"rules": [{"name": "no o1", "when": {"models": ["o1*"]}, "then": {"deny": {"message": "ask for o1 first"}}}]}`
 )
 
-// TestPolicyReplay: the module that made a log repeats it, another says what it would change, 10,000 lines in 2 s.
+// TestPolicyReplay: the module that made a log repeats it, another says what it would change, 10,000 lines in 2 s. Ten
+// times that is let pass but under -long, for slow machines.
 func TestPolicyReplay(t *testing.T) {
 	n := 10_000
 	if testing.Short() {
@@ -90,10 +91,13 @@ func TestPolicyReplay(t *testing.T) {
 	}
 	start := spent(t)
 	out, stderr, code := weir(t, nil, "policy", "replay", "--from", log, "rules", "--params", tableB, "--json", "--exit-code")
-	if took := spent(t) - start; took > 2*time.Second*slow {
-		t.Errorf("%d lines took %s of CPU", n, took)
-	} else {
-		t.Logf("%d lines took %s of CPU", n, took)
+	took, most := spent(t)-start, 20*time.Second*slow
+	if *long {
+		most = 2 * time.Second
+	}
+	t.Logf("%d lines took %s of CPU", n, took)
+	if took > most {
+		t.Errorf("that is more than %s", most)
 	}
 	r = parsed[policy.Report](t, out)
 	if code != exitFail || !strings.Contains(stderr, "of "+grouped(n)+" would change") {
