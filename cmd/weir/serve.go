@@ -171,7 +171,7 @@ func (w *watching) reloads(ctx context.Context, hup <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case event := <-w.files.Events:
-			if same(event.Name, w.path) || same(event.Name, w.module) {
+			if concerns(event.Name, w.path) || concerns(event.Name, w.module) {
 				quiet.Reset(settle)
 			}
 			if w.pairs.have(event.Name) {
@@ -192,8 +192,13 @@ func (w *watching) reloads(ctx context.Context, hup <-chan os.Signal) {
 	}
 }
 
-func same(event, path string) bool {
-	return path != "" && filepath.Clean(event) == filepath.Clean(path)
+// concerns tells whether a change of the file named may be one of path: of it itself, or of a link beside it, such as
+// ..data, by which a mounted folder is exchanged as a whole.
+func concerns(name, path string) bool {
+	if path == "" {
+		return false
+	}
+	return filepath.Clean(name) == filepath.Clean(path) || filepath.Dir(name) == filepath.Dir(path) && strings.HasPrefix(filepath.Base(name), "..")
 }
 
 // reloadOnce logs what it returns: only who asked over the API hears of it.

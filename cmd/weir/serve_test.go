@@ -100,6 +100,33 @@ func TestASignalBesideAChangeIsOneReload(t *testing.T) {
 	}
 }
 
+// TestReloadOfAMountedFile: a folder that is mounted into a container is exchanged as a whole, by a link beside the file.
+func TestReloadOfAMountedFile(t *testing.T) {
+	p := serve(t, "")
+	key := p.key()
+	p.kill()
+	text, dir := read(t, p.file), t.TempDir()
+	mount := func(version, text string) {
+		t.Helper()
+		at(t, filepath.Join(dir, version), "weir.yaml", text)
+		err := os.Symlink(version, filepath.Join(dir, "..data_tmp"))
+		if err == nil {
+			err = os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount("..1", text)
+	p.file = filepath.Join(dir, "weir.yaml")
+	if err := os.Symlink(filepath.Join("..data", "weir.yaml"), p.file); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	mount("..2", text+"limits: {global: {tpm: 1}}\n")
+	eventually(t, "the limit of the new folder refuses", func() bool { return p.status(key, hello) == http.StatusTooManyRequests })
+}
+
 // TestReloadOfTiers: limits of a tier change at once; its name is an index to policies and stays until a restart.
 func TestReloadOfTiers(t *testing.T) {
 	p := serve(t, "tiers: [{name: free, tpm: 1}]\n")

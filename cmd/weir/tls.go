@@ -10,7 +10,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -99,14 +98,10 @@ func (ps certificates) folders() (dirs []string) {
 	return dirs
 }
 
-// have tells whether a change of the file named may be one of a pair: of its files themselves, or of a link beside them,
-// such as ..data, by which a mounted secret is exchanged as a whole.
+// have tells whether a change of the file named may be one of a pair.
 func (ps certificates) have(name string) bool {
-	if strings.HasPrefix(filepath.Base(name), "..") && slices.Contains(ps.folders(), filepath.Dir(name)) {
-		return true
-	}
 	for _, p := range ps {
-		if same(name, p.Files().Cert) || same(name, p.Files().Key) {
+		if concerns(name, p.Files().Cert) || concerns(name, p.Files().Key) {
 			return true
 		}
 	}
