@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,11 +81,25 @@ func (q *queue) take(spare []item) ([]item, uint64) {
 	return items, first
 }
 
-func (q *queue) empty() bool {
+func (q *queue) empty() bool { return q.len() == 0 }
+
+func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.mu.items) == 0
+	return len(q.mu.items)
 }
+
+// gather lets those run that the group before has woken, as long as they bring something. Taken at once, the queue has
+// only what came while that group was being written, and the callers fall into two halves that take turns: each sync then
+// serves half of them. It waits for nobody: who comes alone is not kept, and who does not come at once is not either.
+func (q *queue) gather() {
+	for before, n, pass := 0, q.len(), 0; n > before && pass < gatherPasses; pass++ {
+		runtime.Gosched()
+		before, n = n, q.len()
+	}
+}
+
+const gatherPasses = 4
 
 func (q *queue) signal() {
 	select {
