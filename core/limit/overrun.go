@@ -9,7 +9,7 @@ type Overrun uint8
 const (
 	Cut  Overrun = iota // the stream ends where its hold does
 	Debt                // what the provider reports is owed, be it below the floor; a user's rule unless it has another
-	Clip                // no more than the hold is charged; the house pays the difference, and it is counted
+	Clip                // no more than the first hold is charged; the house pays the difference, and it is counted
 )
 
 // String is the rule's word in the API.

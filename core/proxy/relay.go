@@ -39,7 +39,6 @@ type relay struct {
 	events   int64      // that came before the last one
 	granted  llm.Tokens // output that is held
 	rule     limit.Overrun
-	askAt    llm.Tokens    // total from which more room is asked for again, under Clip
 	denied   *refusal      // there is no more room: what came after is neither relayed nor owed
 	seen     bool          // the terminal event came
 	failed   bool          // the upstream sent an error event of its own
@@ -292,9 +291,9 @@ func (r *relay) broke(err error) ([]byte, error) {
 // topUp makes room for a total beyond the hold, or tells that there is none and that the stream has to end. An upstream that
 // keeps to the cap it was sent must not be cut because we count its text differently: each delta is at least one token,
 // and as long as those are within the hold, our count may be over it by a quarter, which is relayed and not owed. Under
-// Clip nothing is cut.
+// Clip nothing is cut, and nothing more is held: the house pays, as it does for an answer that comes whole.
 func (r *relay) topUp(total llm.Tokens) bool {
-	if total < r.askAt {
+	if r.rule == limit.Clip {
 		return true
 	}
 	more := total - r.granted + topUpTokens
@@ -306,9 +305,6 @@ func (r *relay) topUp(total llm.Tokens) bool {
 		return false
 	case denial == nil:
 		r.granted += more
-		return true
-	case r.rule == limit.Clip:
-		r.askAt = total + topUpTokens
 		return true
 	case r.deltas <= r.granted && total <= r.granted+r.granted/4:
 		return true

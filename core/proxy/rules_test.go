@@ -105,6 +105,24 @@ func (x overrunCase) run(t *testing.T) {
 	}
 }
 
+// Under clip the same answer costs the same whether it comes whole or as a stream, and whatever the balance has left: what
+// was held before it.
+func TestClipCostsTheSameBothWays(t *testing.T) {
+	for how, sim := range overrunSims() {
+		for _, balance := range []llm.Micro{price.Hold(60, 100), price.Hold(60, 1_000_000)} {
+			for _, more := range []string{`,"max_tokens":90`, `,"max_tokens":90,"stream":true`} {
+				r := newRig(t, func(s *setup) { s.user.Overrun, s.sim.Default.Text, s.balance = "clip", doubtful, balance })
+				r.post("/v1/chat/completions", chat("gpt-4o", more), "x-sim", sim).want(t, 200)
+				r.idle()
+				held, e := r.journal.of(llm.EntryReserve)[0], r.journal.last(t)
+				if held.Held != price.Hold(held.Usage.InputTokens, 90) || e.Cost != held.Held || price.Cost(e.Usage) <= e.Cost {
+					t.Errorf("%s, %s, balance %d: charged %d of %d held for %+v", how, more, balance, e.Cost, held.Held, e.Usage)
+				}
+			}
+		}
+	}
+}
+
 // Under debt and clip, tokens beyond the hold are posted as debt of the window and the stream goes on; the next request
 // meets them. Under cut it ends.
 func TestOverrunOfTokens(t *testing.T) {
@@ -115,8 +133,12 @@ func TestOverrunOfTokens(t *testing.T) {
 			t.Errorf("%q: %d events, the last is %s", rule, len(ev), last)
 		}
 		r.idle()
-		if e := r.journal.last(t); !cut && (e.Cost != price.Cost(e.Usage) || e.Usage.OutputTokens < 1000) {
-			t.Errorf("%q: money had room for all of it, charged %d for %+v", rule, e.Cost, e.Usage)
+		e, owed := r.journal.last(t), price.Cost(r.journal.last(t).Usage)
+		if rule == "clip" {
+			owed = r.journal.of(llm.EntryReserve)[0].Held
+		}
+		if !cut && (e.Cost != owed || e.Usage.OutputTokens < 1000) {
+			t.Errorf("%q: charged %d, not %d, for %+v", rule, e.Cost, owed, e.Usage)
 		}
 		if !cut {
 			r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429)
