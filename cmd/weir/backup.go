@@ -44,7 +44,7 @@ func (a *app) backup() *cobra.Command {
 
 func (b *books) backupTo(ctx context.Context, w io.Writer) error {
 	return b.read(func(st ledger.Store, _ admin.LedgerView) error {
-		_, err := ledger.Backup(st, w)
+		_, err := ledger.Backup(st, untilDone{ctx, nil, w})
 		return err
 	}, func() error {
 		resp, err := b.send(ctx, "GET", "/admin/backup", nil, "")
@@ -121,7 +121,7 @@ func (a *app) restore() *cobra.Command {
 			defer func() { _ = f.Close() }()
 			in = f
 		}
-		report, currency, err := restoreInto(strings.TrimPrefix(data, "badger://"), untilDone{c.Context(), in})
+		report, currency, err := restoreInto(strings.TrimPrefix(data, "badger://"), untilDone{c.Context(), in, nil})
 		if err == nil && asJSON {
 			return a.printJSON(admin.NewLedgerView(currency).Report(report))
 		}
@@ -133,10 +133,11 @@ func (a *app) restore() *cobra.Command {
 	return c
 }
 
-// untilDone reads until its context ends.
+// untilDone reads and writes until its context ends.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader
+	w   io.Writer
 }
 
 func (u untilDone) Read(p []byte) (int, error) {
@@ -144,6 +145,13 @@ func (u untilDone) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return u.r.Read(p)
+}
+
+func (u untilDone) Write(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.w.Write(p)
 }
 
 // restoreInto restores into a folder that is empty or missing, and leaves it so on failure.

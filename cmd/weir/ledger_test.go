@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -180,6 +181,11 @@ func TestBackupAndRestore(t *testing.T) {
 	stdout := must(t, p.env, p.folder("backup", "-")...)
 	if whole, err := os.ReadFile(offline); err != nil || stdout != string(whole) {
 		t.Errorf("stdout has %d bytes, the file %d, %v", len(stdout), len(whole), err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := (&console{}).app(p.env).run(over, p.folder("backup", filepath.Join(dir, "stopped"))); code != exitFail {
+		t.Errorf("a backup that was stopped: exit %d", code)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 2 {
 		t.Errorf("left behind: %v", left)
