@@ -152,9 +152,9 @@ func (f *fight) round(t *testing.T, module string, window time.Duration) load.La
 }
 
 // metric is a number among the gateway's metrics.
-func (f *fight) metric(t *testing.T, name string) int {
+func (p *process) metric(t *testing.T, name string) int {
 	t.Helper()
-	_, rest, _ := strings.Cut(f.do(t, http.MethodGet, "/metrics", "", ""), "\n"+name+" ")
+	_, rest, _ := strings.Cut(p.admin(t, "/metrics"), "\n"+name+" ")
 	text, _, _ := strings.Cut(rest, "\n")
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestP01HostileModuleOverHTTP(t *testing.T) {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				module := strings.NewReplacer(" ", "-", ".", "-").Replace(name + "-" + way)
 				f.do(t, http.MethodPost, "/admin/policies?name="+module+"&profile=small", string(hostile(body, parts[1]...)), "application/wasm")
-				faults, quarantined := f.metric(t, outOfFuel), f.metric(t, "weir_policy_quarantined_total")
+				faults, quarantined := f.p.metric(t, outOfFuel), f.p.metric(t, "weir_policy_quarantined_total")
 				best := math.Inf(1)
 				for range 3 { // other load may move one
 					without := f.round(t, "", window)
@@ -190,7 +190,7 @@ func TestP01HostileModuleOverHTTP(t *testing.T) {
 				if best > most {
 					t.Errorf("p99 moved by %.2f ms, want <= 5 ms", best)
 				}
-				faults, quarantined = f.metric(t, outOfFuel)-faults, f.metric(t, "weir_policy_quarantined_total")-quarantined
+				faults, quarantined = f.p.metric(t, outOfFuel)-faults, f.p.metric(t, "weir_policy_quarantined_total")-quarantined
 				t.Logf("%d requests ran out of fuel, the module was put out of service %d times", faults, quarantined)
 				if way == "always" && (faults == 0 || quarantined == 0) {
 					t.Error("it is still in service")

@@ -166,14 +166,16 @@ policies: {module: default, envelope: {max_multiplier: %d}}
 		})
 	}
 	for i := range reloads {
+		before := served.Load()
 		if err := g.reload(t.Context(), parse(i+1), false); err != nil {
 			t.Error(err)
 			break
 		}
+		eventually(t, "a request is served beside it", func() bool { return served.Load() > before }) // there may be one processor
 	}
 	done.Store(true)
 	workers.Wait()
-	if failed.Load() > 0 || served.Load() < int64(reloads)/2 || g.limiter.Open() != 0 {
+	if failed.Load() > 0 || g.limiter.Open() != 0 {
 		t.Errorf("%d of %d requests failed, %d are open", failed.Load(), served.Load(), g.limiter.Open())
 	}
 	if qps := g.proxy.Snapshot().Tiers[0].Limits.QPS; qps != int64(100_000+reloads) {

@@ -97,6 +97,9 @@ func TestReadmePolicy(t *testing.T) {
 // TestReadmeTenant tunes an org's rules with its own key.
 func TestReadmeTenant(t *testing.T) {
 	env := demo(t)
+	must(t, env, "key", "limits", "1", "--qps-limit", "0")
+	must(t, env, "tenant", "rules", "set", "--org", "1", "--params", `{"rules":[]}`)
+	(&process{t: t, env: env}).warm(env["WEIR_KEY"]) // the block asks once
 	out := shell(t, t.TempDir(), readme(t, "tenant")[0], env)
 	for _, want := range []string{"short answers", `"output_tokens_cap":64`, `"wouldChange":1`, `"stage":"shadow"`, `"percent":10`, `"endedTrial":{`} {
 		if !strings.Contains(out, want) {

@@ -34,6 +34,20 @@ func tenantCall(t *testing.T, env map[string]string, key, method, path, body str
 	return resp.StatusCode, answer
 }
 
+// warm asks until the instances of the key's org's module are there: they are made for the first call, which does not wait
+// for them for long. It counts the calls that they were not there for.
+func (p *process) warm(key string) (cold int) {
+	p.t.Helper()
+	missed := func() int { return p.metric(p.t, "weir_policy_tenant_cold_total") }
+	first := missed()
+	eventually(p.t, "the org's module decides", func() bool {
+		before := missed()
+		p.status(key, hello)
+		return missed() == before
+	})
+	return missed() - first
+}
+
 // TestTenantTunesItsOwnRules: a key with the scope tenant reads, tries and changes its org's rules through the client
 // listener, traffic of the org obeys them at once and nobody else's does, and they survive kill -9.
 func TestTenantTunesItsOwnRules(t *testing.T) {
@@ -59,6 +73,7 @@ func TestTenantTunesItsOwnRules(t *testing.T) {
 	}
 	slow := strings.Replace(hello, "gpt-4o-mini", "slow", 1)
 	for _, when := range []string{"at once", "after kill -9"} {
+		p.warm(own)
 		if got := p.status(own, slow); got != http.StatusUnavailableForLegalReasons {
 			t.Errorf("%s the org's rule answers %d, want 451", when, got)
 		}
@@ -125,6 +140,7 @@ func TestAnswersSayWhichRuleFired(t *testing.T) {
 	}
 	want(hello, 200, "1 night-discount", "")
 	put(rule("短 answers", `"output_tokens_cap": 64`))
+	p.warm(own)
 	want(hello, 200, "1 night-discount", "1 %E7%9F%AD answers")
 	want(strings.Replace(hello, "{", `{"stream":true,`, 1), 200, "1 night-discount", "1 %E7%9F%AD answers")
 	put(rule("closed", `"deny": {}`))
@@ -163,6 +179,7 @@ func TestTenantTriesAndUndoesItsRules(t *testing.T) {
 	call(404, "GET", "/trial", "", "starts a trial")
 	call(400, "POST", "/trial", "{}", "expected the rules to try")
 	call(200, "PUT", "", `{"rules":[{"name":"short","then":{"output_tokens_cap":64}}]}`, "previous:<nil>")
+	p.warm(own)
 	call(409, "POST", "/trial", `{"params":{"rules":[{"name":"short","then":{"output_tokens_cap":64}}]}}`, "in force already")
 	call(400, "POST", "/trial", `{"params":{"rules":[{"when":{"modle":1},"then":{}}]}}`, "params")
 	call(200, "POST", "/trial", `{"params":`+closed+`}`, "stage:shadow")
@@ -192,6 +209,7 @@ policies:
 	if status != http.StatusOK || !strings.Contains(fmt.Sprint(a["tierEnvelopes"]), "maxMultiplierPermille:1500") {
 		t.Fatalf("PUT rules: %d %v", status, a)
 	}
+	p.warm(pro)
 	for key, want := range map[string]string{free: "10", pro: "15"} {
 		resp := p.post(key, hello)
 		_ = resp.Body.Close()
