@@ -49,12 +49,20 @@ func newConn(sock, secure net.Conn) *conn {
 	return c
 }
 
+// spent reports that nothing has been read that is not consumed. Under TLS what follows an answer may have been decrypted
+// with its end, where neither buf nor the socket has it: only a read that must not wait can tell.
+func (c *conn) spent() bool {
+	if c.r != c.w || c.Conn == c.sock {
+		return c.r == c.w
+	}
+	_ = c.sock.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket: so will the read
+	n, err := c.Read(c.buf[:1])
+	return n == 0 && timedOut(err)
+}
+
 // healthy reports whether an idle connection is still open and silent. A peer that closed it, or sent anything at all
 // while nothing was asked, has ended it.
 func (c *conn) healthy() bool {
-	if c.r != c.w {
-		return false
-	}
 	if c.raw == nil {
 		return true
 	}

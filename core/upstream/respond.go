@@ -184,7 +184,7 @@ func (r *Response) finish() {
 	r.err = io.EOF
 	c := r.conn
 	r.conn = nil
-	if r.unbind() && !r.last && c.r == c.w {
+	if r.unbind() && !r.last && c.spent() {
 		r.lane.pool.put(c, r.client.clock.Mono())
 	} else {
 		r.lane.pool.drop(c)
