@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,8 @@ const (
 // sending a request again; an attempt that could not even connect has burdened nobody.
 type budget struct {
 	percent int64
+	made    atomic.Uint64 // retries, since the start
+	refused atomic.Uint64
 	mu      struct {
 		sync.Mutex
 		second         int64 // the one under way
@@ -38,8 +41,10 @@ func (b *budget) retry(now time.Duration) bool {
 	defer b.mu.Unlock()
 	b.turnLocked(now)
 	if b.mu.retries >= max(b.mu.asks*b.percent/100, budgetFloor) {
+		b.refused.Add(1)
 		return false
 	}
+	b.made.Add(1)
 	b.mu.retried[b.mu.second%budgetSeconds]++
 	b.mu.retries++
 	return true

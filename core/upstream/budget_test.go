@@ -66,6 +66,48 @@ func TestAStormOfFailuresDoesNotMultiply(t *testing.T) {
 		t.Fatal(last)
 	}
 	contains(t, e.Err.Error(), "retries are at 10 % of the requests")
+	if made, refused := r.client.Retries(); int64(made) != sent-calls || refused == 0 || refused > calls {
+		t.Errorf("%d retries were sent, %d are counted; %d were refused", sent-calls, made, refused)
+	}
+}
+
+// A retry that finds no room on the next channel is none: nothing was sent again.
+func TestARetryWithoutRoomIsNone(t *testing.T) {
+	bad := newStub(t, status(500, ""))
+	first := openai("a", bad.url)
+	first.Priority = 1
+	r := newRig(t, Options{}, first, openai("b", vacant(t)))
+	req := newRequest(t, r.cat, llm.Chat, plainBody)
+	req.Caller = 7 // alone, so that the channel does not sleep
+	for range 3 * budgetFloor {
+		_, err := r.client.Do(context.Background(), r.cat, req, &watcher{deny: map[string]bool{"b": true}})
+		if err == nil {
+			t.Fatal("a 500 was relayed")
+		}
+	}
+	if made, refused := r.client.Retries(); made+refused != 0 || bad.requests.Load() != 3*budgetFloor {
+		t.Errorf("%d retries were counted, %d refused; %d requests", made, refused, bad.requests.Load())
+	}
+}
+
+// Whom the budget refuses a retry, the hold is told that the channel has its room back.
+func TestARefusedRetryGivesItsRoomBack(t *testing.T) {
+	bad, other := newStub(t, status(500, "")), newStub(t, status(500, ""))
+	first := openai("a", bad.url)
+	first.Priority = 1
+	r := newRig(t, Options{}, first, openai("b", other.url))
+	for r.client.budget.retry(r.clock.Mono()) {
+	}
+	hold := new(watcher)
+	if _, err := r.do(context.Background(), plainBody, hold); err == nil {
+		t.Fatal("a 500 was relayed")
+	}
+	if got := hold.String(); got != "attempt a, sent a, refused a, attempt b, refused b" {
+		t.Error(got)
+	}
+	if h := r.client.Health(r.cat)[1]; h.InFlight != 0 || other.requests.Load() != 0 {
+		t.Errorf("%+v, %d requests", h, other.requests.Load())
+	}
 }
 
 // A channel that cannot be reached costs nobody anything: moving on from it is free.

@@ -48,8 +48,8 @@ func (c class) full() bool { return c == limited || c == busy }
 // must not pass for two callers. What failed after a request was sent can be that request's own fault, so a row of
 // failures counts only when more than one caller had them; a caller whose requests alone bring no answer rests alone, and
 // so does one whose 429 cooled the channel and who gets another while the others are answered: a provider says 429 to a
-// single request that is too large, too. When others asked during a cool-down, whoever caused it waits yieldFor longer,
-// so that the probe is theirs; and when its own probe fails, that neither doubles the cool-down nor keeps another caller
+// single request that is too large, too. Where others ask, too, whoever caused a cool-down waits yieldFor longer, so that
+// the probe is theirs; and when its own probe fails, that neither doubles the cool-down nor keeps another caller
 // from probing.
 type health struct {
 	mu struct {
@@ -64,7 +64,8 @@ type health struct {
 		until    time.Duration // Mono: end of the cool-down; when probing, when the next probe may go
 		last     int           // status
 
-		wanted bool          // in this cool-down others than cause asked
+		latest uint64        // who asked last
+		shared bool          // more than one caller has asked
 		cause  uint64        // the caller whose failure began the latest cool-down or rest; 0: not known, or healed since
 		own    time.Duration // Mono: cause may not try before it, nor before until
 		rests  int           // of cause, alone and in a row
@@ -90,8 +91,9 @@ type ticket struct {
 func (h *health) admit(now time.Duration, caller uint64) (ticket, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.mu.shared = h.mu.shared || h.mu.latest != 0 && caller != h.mu.latest
+	h.mu.latest = caller
 	if now < h.openLocked(caller) {
-		h.mu.wanted = h.mu.wanted || caller != h.mu.cause
 		return ticket{}, false
 	}
 	if h.mu.state == up {
@@ -113,7 +115,7 @@ func (h *health) openLocked(caller uint64) (at time.Duration) {
 	if caller == 0 || caller != h.mu.cause {
 		return at
 	}
-	if h.mu.state == cooling && h.mu.wanted {
+	if h.mu.state == cooling && h.mu.shared {
 		at += yieldFor
 	}
 	return max(at, h.mu.own)
@@ -213,7 +215,7 @@ func (h *health) restLocked(t ticket, now time.Duration, v *verdict) {
 // coolLocked begins a cool-down.
 func (h *health) coolLocked(now time.Duration, v *verdict) {
 	alone := h.mu.state != up && v.caller != 0 && v.caller == h.mu.cause && !v.unsent && v.class != refused
-	h.mu.state, h.mu.class, h.mu.wanted = cooling, v.class, false
+	h.mu.state, h.mu.class = cooling, v.class
 	h.mu.epoch++
 	if alone {
 		h.mu.until, h.mu.own = now+min(v.wait, coolMost), now+v.asks(h.mu.level-1)

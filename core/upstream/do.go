@@ -98,6 +98,11 @@ func (c *Client) Health(cat *Catalog) []Health {
 	return list
 }
 
+// Retries tells how often a request has been sent again since the start, and how often the budget of retries did not allow it.
+func (c *Client) Retries() (sent, refused uint64) {
+	return c.budget.made.Load(), c.budget.refused.Load()
+}
+
 // lane finds or makes the lane of a channel; nil after Close.
 func (c *Client) lane(ch *Channel) *lane {
 	c.mu.RLock()
@@ -246,7 +251,7 @@ type doing struct {
 	opened   bool          // a stream has been read from already
 	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
 	short    bool          // this machine lacks what a connection takes
-	roomless bool          // a channel had no room: the hold refused it, or its connections are all in use
+	roomless bool          // a channel had no room: the hold refused it, it has no place, or its connections are all in use
 	limited  bool          // a channel is rate limited
 	wait     time.Duration // the shortest wait of a limited channel
 	cools    time.Duration // the shortest wait of a channel that fails, or cools down after failures; 0: none does
@@ -268,16 +273,17 @@ func (d *doing) run() error {
 		if ch == nil {
 			break
 		}
-		if d.sent && !d.client.budget.retry(d.client.clock.Mono()) {
-			d.lane.health.forget(d.ticket, d.client.clock.Mono())
-			d.last = fmt.Errorf("%w; not tried again, as retries are at %d %% of the requests", d.last, d.client.opt.RetryPercent)
-			break
-		}
 		if !d.hold.Attempt(ch) {
 			d.roomless = true
 			d.lane.health.forget(d.ticket, d.client.clock.Mono())
 			d.r.place.leave()
 			continue
+		}
+		if d.sent && !d.client.budget.retry(d.client.clock.Mono()) {
+			d.lane.health.forget(d.ticket, d.client.clock.Mono())
+			d.hold.Refused(ch)
+			d.last = fmt.Errorf("%w; not tried again, as retries are at %d %% of the requests", d.last, d.client.opt.RetryPercent)
+			break
 		}
 		tries++
 		d.r.Attempted = append(d.r.Attempted, ch.Name)
@@ -311,13 +317,14 @@ func (d *doing) next(seen []bool) *Channel {
 	if ch == nil {
 		return nil
 	}
-	d.crowded, d.roomless = nil, true
+	d.crowded = nil
 	l := d.client.lane(ch)
 	if l == nil {
 		return nil
 	}
 	var found bool
 	if d.r.place, found = l.gate.wait(d.r.ctx, time.Duration(d.client.opt.QueueWaitMS)*time.Millisecond); !found {
+		d.roomless = true
 		return nil
 	}
 	if !d.awake(ch, l) {
@@ -341,6 +348,7 @@ func (d *doing) admit(ch *Channel) bool {
 	var found bool
 	if d.r.place, found = l.gate.enter(now, ch.ConcurrencyLimit, d.ticket.probe); !found {
 		l.health.forget(d.ticket, now)
+		d.roomless = d.roomless || d.crowded != nil
 		if d.crowded == nil {
 			d.crowded = ch
 		}

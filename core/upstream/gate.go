@@ -81,6 +81,9 @@ func (g *gate) enter(now time.Duration, most int64, probe bool) (place, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mu.most = most
+	if probe {
+		g.mu.ramped = now // until it answers, nothing has shown that a second without refusals is one
+	}
 	g.rampLocked(now)
 	g.grantLocked()
 	free := len(g.mu.waiting) == 0 && g.flying.Load() < g.roomLocked()

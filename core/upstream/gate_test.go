@@ -153,6 +153,34 @@ func TestAChannelWakesStepByStep(t *testing.T) {
 	}
 }
 
+// Probes that fail let nobody in: the first one that succeeds finds the channel as narrow as it was after the first sleep.
+func TestFailedProbesWidenNothing(t *testing.T) {
+	g := newGate(Options{Adapt: AdaptOff})
+	held := g.fillUp(0)[:64]
+	g.overloaded(0)
+	leaveAll(held)
+	now := time.Duration(0)
+	for range 10 {
+		now += 8 * s
+		probe, ok := g.enter(now, 0, true)
+		if !ok {
+			t.Fatal("no place for a probe")
+		}
+		probe.leave() // it was refused
+	}
+	now += 8 * s
+	if _, ok := g.enter(now, 0, true); !ok {
+		t.Fatal("no place for a probe")
+	}
+	if n := len(g.fillUp(now)); n != 0 {
+		t.Errorf("%d beside a probe that is still out", n)
+	}
+	g.answered()
+	if n := len(g.fillUp(now)); n != rampStep {
+		t.Errorf("%d more after the first good answer", n)
+	}
+}
+
 // crowd makes n calls that hang at the stub until they are released.
 func crowd(t *testing.T, r *rig, st *stub, n int) *sync.WaitGroup {
 	var wg sync.WaitGroup
@@ -198,6 +226,33 @@ func TestAShortQueueForAFullChannel(t *testing.T) {
 	if h := r.client.Health(r.cat)[0]; h.InFlight != 0 || h.Waiting != 0 {
 		t.Errorf("%+v", h)
 	}
+}
+
+// Who waited for a place and got one is told how its attempt ended, not that there was no room.
+func TestWhoGotAPlaceIsToldWhatFailed(t *testing.T) {
+	release := make(chan bool)
+	var failing atomic.Bool
+	st := newStub(t, func(x *exchange) bool {
+		if failing.Load() {
+			return status(500, "")(x)
+		}
+		<-release
+		return fine(x)
+	})
+	a := openai("a", st.url)
+	a.ConcurrencyLimit = 1
+	r := newRig(t, Options{QueueWaitMS: 30_000}, a)
+	first := crowd(t, r, st, 1)
+	failing.Store(true)
+	told := make(chan error)
+	go func() {
+		_, _, err := r.call()
+		told <- err
+	}()
+	eventually(t, "it waits", func() bool { return r.client.Health(r.cat)[0].Waiting == 1 })
+	close(release)
+	asError(t, <-told, llm.KindUpstream)
+	first.Wait()
 }
 
 // The wait ends by itself, and with the client.
@@ -272,7 +327,11 @@ func TestWhatAnOverloadIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := newStub(t, tt.say)
-			r := newRig(t, Options{HeaderTimeoutMS: 50, Adapt: AdaptAlways}, openai("a", st.url))
+			o := Options{Adapt: AdaptAlways}
+			if name == "never answers" {
+				o.HeaderTimeoutMS = 50
+			}
+			r := newRig(t, o, openai("a", st.url))
 			for range threshold {
 				_, _, _ = r.call()
 			}
