@@ -47,7 +47,7 @@ var denials = []struct {
 	{"upstream 429", nil, once("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "status=429,retry_after=7"), 429, "upstream_rate_limited", ""},
 	{"concurrency", limits(auth.Key{ConcurrencyLimit: 1}), func(r *rig) reply {
 		done := make(chan reply)
-		go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=300ms") }()
+		go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=2s") }()
 		eventually(r.t, func() bool { return r.limits.Open() == 1 }, "the first call never started")
 		p := r.post("/v1/chat/completions", chat("gpt-4o", ""))
 		(<-done).want(r.t, 200)

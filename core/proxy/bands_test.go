@@ -61,7 +61,7 @@ func TestSlowBandCountsHolds(t *testing.T) {
 	r := banded(t, 0, 1000, auth.Bands{Slow: 1})
 	first := make(chan reply)
 	go func() {
-		first <- r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":3000`), "x-sim", "latency=300ms")
+		first <- r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":3000`), "x-sim", "latency=2s")
 	}()
 	eventually(t, func() bool { _, held := r.limits.Quota(idKey, 20260304); return held >= 10_000 }, "nothing is held")
 	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":5`))

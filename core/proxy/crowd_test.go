@@ -20,7 +20,7 @@ func (r *rig) line() *line {
 	c, err := net.Dial("tcp", r.addr)
 	must(r.t, err)
 	r.t.Cleanup(func() { _ = c.Close() })
-	must(r.t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	must(r.t, c.SetDeadline(time.Now().Add(30*time.Second)))
 	return &line{c, bufio.NewReader(c)}
 }
 
@@ -99,7 +99,7 @@ func TestBusyConnectionsAreNotClosedForOthers(t *testing.T) {
 	var busy []*line
 	for range 4 {
 		l := r.line()
-		l.ask(r, "latency=400ms")
+		l.ask(r, "latency=2s")
 		busy = append(busy, l)
 	}
 	waits := r.line()

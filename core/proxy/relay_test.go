@@ -180,7 +180,7 @@ func TestS04UpstreamBreaks(t *testing.T) {
 
 // An upstream's own error event reaches the client once, and ends the stream.
 func TestStreamSilentUpstream(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 50 })
+	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 500 })
 	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "hang_after=5").want(t, 200)
 	if ev := p.events(); !strings.Contains(ev[len(ev)-1], "upstream_timeout") || len(ev) < 5 {
 		t.Errorf("%s", p.body)

@@ -446,7 +446,7 @@ func (r *rig) raw(request string) string {
 	defer func() { _ = c.Close() }()
 	_, err = io.WriteString(c, request)
 	must(r.t, err)
-	must(r.t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+	must(r.t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	b, err := io.ReadAll(c)
 	if err != nil {
 		r.t.Fatalf("after %d bytes: %v", len(b), err)

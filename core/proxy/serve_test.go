@@ -84,7 +84,7 @@ func TestRateHeadersOnAnswers(t *testing.T) {
 func TestL05ConcurrencyRefusalsUseNoSlot(t *testing.T) {
 	r := newRig(t, limits(auth.Key{QPSLimit: 10, ConcurrencyLimit: 1}))
 	done := make(chan reply)
-	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=300ms") }()
+	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=2s") }()
 	eventually(t, func() bool { return r.limits.Open() == 1 }, "the first call never started")
 	for range 9 {
 		p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 429)
@@ -369,7 +369,7 @@ func TestFailedAttemptFreesItsChannel(t *testing.T) {
 		return use.Concurrency
 	}
 	done := make(chan reply)
-	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=200ms") }()
+	go func() { done <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=1s") }()
 	eventually(t, func() bool { return inUse(3) == 1 }, "the second channel was never tried")
 	if n := inUse(1); n != 0 {
 		t.Errorf("the failed channel still has %d in use", n)
@@ -473,7 +473,7 @@ func TestS09UpstreamRateLimited(t *testing.T) {
 
 // M02: whatever the upstream does before the first byte, afterwards nothing is held and nothing owed.
 func TestM02UpstreamFailures(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.upstream.HeaderTimeoutMS, s.upstream.IdleTimeoutMS = 60, 60 })
+	r := newRig(t, func(s *setup) { s.upstream.HeaderTimeoutMS, s.upstream.IdleTimeoutMS = 500, 500 })
 	for _, mode := range []struct {
 		sim    string
 		status []int

@@ -63,7 +63,7 @@ func TestTwoKeysOfAnOrgAreOneCaller(t *testing.T) {
 
 // Whoever is told that an upstream broke is told which.
 func TestABrokenBodyNamesTheChannel(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 100 })
+	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 500 })
 	for sim, status := range map[string]int{"reset_after=1,out=400": 502, "hang_after=1,out=400": 504} {
 		p := r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", sim).want(t, status)
 		if f := p.fields(t); fmt.Sprint(f["attempted_channels"]) != "[openai-1]" {

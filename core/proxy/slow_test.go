@@ -109,15 +109,15 @@ func (r *rig) p99(window time.Duration) time.Duration {
 
 // A body may come slowly, when it comes.
 func TestABodyThatComesIsRead(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.options = proxy.Options{HeadTimeoutMS: 300} })
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{HeadTimeoutMS: 1500} })
 	body := chat("gpt-4o", `,"max_tokens":5,"user":"`+strings.Repeat("u", 8000)+`"`)
 	c, err := net.Dial("tcp", r.addr)
 	must(t, err)
 	defer func() { _ = c.Close() }()
 	_, err = io.WriteString(c, r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n"))
 	must(t, err)
-	for part := range slices.Chunk([]byte(body), 1000) { // 1 s in all
-		time.Sleep(100 * time.Millisecond)
+	for part := range slices.Chunk([]byte(body), 500) { // 2.5 s in all
+		time.Sleep(150 * time.Millisecond)
 		_, err = c.Write(part)
 		must(t, err)
 	}
@@ -131,7 +131,7 @@ func TestABodyThatComesIsRead(t *testing.T) {
 // Who leaves is noticed however long the upstream is silent: the time in which a request must be read is no time for its
 // answer.
 func TestALeaverIsNoticedLate(t *testing.T) {
-	for name, options := range map[string]proxy.Options{"head": {HeadTimeoutMS: 100}, "all": {ReadTimeoutMS: 100}} {
+	for name, options := range map[string]proxy.Options{"head": {HeadTimeoutMS: 1000}, "all": {ReadTimeoutMS: 1000}} {
 		r := newRig(t, func(s *setup) { s.options = options })
 		c, err := net.Dial("tcp", r.addr)
 		must(t, err)
@@ -143,7 +143,7 @@ func TestALeaverIsNoticedLate(t *testing.T) {
 		_, err = io.WriteString(c, body)
 		must(t, err)
 		eventually(t, func() bool { return r.limits.Open() == 1 }, name+": nothing is held")
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(1200 * time.Millisecond)
 		must(t, c.Close())
 		left := time.Now()
 		eventually(t, func() bool { return r.limits.Open() == 0 }, name+": a reservation stays open")
@@ -225,9 +225,9 @@ func TestReadersThatStopAreCut(t *testing.T) {
 		most, atOnce = max(most, heapInUse()-before), max(atOnce, open)
 		return open == 0 && len(r.journal.of(llm.EntryReserve)) == n
 	}, "a reader that stopped is served for ever")
-	t.Logf("%d bytes for each of %d readers, %d at once", most/int64(n), n, atOnce)
-	if most > int64(n)*256<<10*patience || atOnce < n/2 {
-		t.Errorf("%d bytes for each reader that stopped, %d at once", most/int64(n), atOnce)
+	t.Logf("%d bytes for %d readers, %d at once", most, n, atOnce)
+	if most > int64(atOnce)*256<<10*patience { // a slow machine has cut the first before the last has come
+		t.Errorf("%d bytes for each reader that stopped, %d at once", most/int64(atOnce), atOnce)
 	}
 	for _, e := range r.journal.of(llm.EntrySettle) {
 		if e.Status != llm.StatusPartial {

@@ -308,7 +308,7 @@ func (s *smuggling) heads() (as []attack) {
 func TestS15Smuggling(t *testing.T) {
 	u := newStrictUpstream(t)
 	r := newRig(t, func(s *setup) {
-		s.options = proxy.Options{BodyBytes: 1 << 20, ReadTimeoutMS: 300}
+		s.options = proxy.Options{BodyBytes: 1 << 20, ReadTimeoutMS: 1000}
 		s.catalog = func(c *catalog) { c.channels[0].BaseURL = u.url }
 	})
 	s := newSmuggling(r)

@@ -111,7 +111,7 @@ func (r *rig) series() map[string]bool {
 
 // S04: exactly what the upstream sent before it broke reaches the client, then one error event.
 func TestS04TenEventsThenTheError(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 200 })
+	r := newRig(t, func(s *setup) { s.upstream.IdleTimeoutMS = 500 })
 	for mode, code := range map[string]string{"reset_after=10": "upstream_unavailable", "hang_after=10": "upstream_timeout"} {
 		for _, x := range streams() {
 			whole := squash(r.post(x.path, x.with(`,"stream":true`), "x-sim", "out=20").want(t, 200).events())
