@@ -13,6 +13,7 @@ import (
 // back when it fails.
 type attempts struct {
 	call     *call
+	meter    *meters
 	res      limit.Reservation
 	wanted   [2]policy.Dimension // channel and model+channel, where the decision names them
 	channel  bool
@@ -26,7 +27,7 @@ type attempts struct {
 
 var _ upstream.Hold = (*attempts)(nil)
 
-func (a *attempts) reset() { *a = attempts{call: a.call} }
+func (a *attempts) reset() { *a = attempts{call: a.call, meter: a.meter} }
 
 // want remembers a channel dimension until a channel is known.
 func (a *attempts) want(p policy.Dimension) {
@@ -83,6 +84,7 @@ func (a *attempts) wish(i int, given bool) *policy.Dimension {
 // Sent implements upstream.Hold: from here on the input is owed.
 func (a *attempts) Sent(ch *upstream.Channel) {
 	a.res.Sent(ch.Name)
+	a.meter.attempt(ch.Name).Inc()
 	a.call.record.attempts++
 	a.call.record.channel = ch.Name
 }

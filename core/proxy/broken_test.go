@@ -49,7 +49,7 @@ func TestM02AHundredBrokenCalls(t *testing.T) {
 		sim              string
 		header           int64 // ms
 		buffered, stream int
-	}{{"reset=headers", 5000, 502, 502}, {"reset_after=3", 5000, 502, 200}, {"latency=60s", 20, 504, 504}} {
+	}{{"reset=headers", 5000, 502, 502}, {"reset_after=3", 5000, 502, 200}, {"latency=60s", 300, 504, 504}} {
 		t.Run(mode.sim, func(t *testing.T) {
 			r := newRig(t, limits(auth.Key{TPMLimit: 1 << 40, ConcurrencyLimit: 8}), func(s *setup) {
 				s.upstream.HeaderTimeoutMS = mode.header

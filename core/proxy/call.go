@@ -70,7 +70,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 	if !ok {
 		c = new(call)
 		c.watch.init(c)
-		c.attempts.call = c
+		c.attempts.call, c.attempts.meter = c, s.meter
 		c.relay.init(c)
 	}
 	c.ctx = ctx
@@ -91,7 +91,7 @@ func (s *Server) release(c *call) {
 	c.route, c.streaming = routeNone, false
 	c.rates, c.record, c.request = rates{}, record{}, upstream.Request{}
 	c.facts.Attr = [policy.NAttr]string{}
-	c.decision.Module = ""
+	c.decision.Module, c.decision.Tenant = "", policy.TenantPart{}
 	for i := range c.claim.N {
 		c.claim.Dims[i].ID.Name = ""
 	}

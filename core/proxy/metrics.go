@@ -61,15 +61,17 @@ func newMeters(l limit.Limiter) *meters {
 }
 
 // WriteMetrics writes the proxy's metrics in Prometheus' text format.
-func (s *Server) WriteMetrics(w io.Writer) { s.meter.set.WritePrometheus(w) }
+func (s *Server) WriteMetrics(w io.Writer) {
+	s.meter.set.WritePrometheus(w)
+	sent, refused := s.p.Client.Retries()
+	metrics.WriteCounterUint64(w, `weir_upstream_retries_total{result="sent"}`, sent)
+	metrics.WriteCounterUint64(w, `weir_upstream_retries_total{result="refused"}`, refused)
+}
 
 func (m *meters) observe(c *call, took time.Duration) {
 	r := &c.record
 	m.request(c.route, r.status).Inc()
 	m.seconds[c.route].Update(took.Seconds())
-	if r.attempts > 0 {
-		m.attempt(r.channel).Add(r.attempts)
-	}
 	if r.first > 0 {
 		m.firstByte.Update(r.first.Seconds())
 	}
@@ -113,6 +115,7 @@ func (m *meters) denied(d *limit.Denial) {
 	n.Inc()
 }
 
+// attempt is the counter of a channel's attempts, made when it is first needed.
 func (m *meters) attempt(channel string) *metrics.Counter {
 	if n, ok := m.attempts.Load(channel); ok {
 		return n.(*metrics.Counter)

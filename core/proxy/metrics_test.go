@@ -1,0 +1,63 @@
+package proxy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/upstream"
+)
+
+// metered tells whether the metrics have a line.
+func (r *rig) metered(line string) bool {
+	var b strings.Builder
+	r.server.WriteMetrics(&b)
+	return strings.Contains("\n"+b.String(), "\n"+line+"\n")
+}
+
+// Each attempt counts for the channel that it was made on, and what was sent again for the budget of retries.
+func TestAttemptsCountForTheirChannel(t *testing.T) {
+	bad := failing(t, "overloaded_error")
+	r := newRig(t, func(s *setup) {
+		s.catalog = func(c *catalog) {
+			c.channels = append(c.channels, upstream.Channel{ID: 3, Name: "spare", Provider: "openai", BaseURL: c.channels[0].BaseURL, Priority: -1})
+			c.channels[0].BaseURL = bad
+		}
+	})
+	r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=5").want(t, 200)
+	r.idle()
+	for _, line := range []string{`weir_upstream_attempts_total{channel="openai-1"} 1`, `weir_upstream_attempts_total{channel="spare"} 1`,
+		`weir_upstream_retries_total{result="sent"} 1`, `weir_upstream_retries_total{result="refused"} 0`} {
+		if !r.metered(line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+}
+
+// What a policy said of one org's request is not in the log of another's that is refused before any policy is asked.
+func TestTheLogNamesNoPolicyOfAnotherRequest(t *testing.T) {
+	r, storm, token := stormy(t)
+	r.policy.decide = func(_ *policy.Facts, d *policy.Decision) {
+		d.Tenant = policy.TenantPart{Module: "theirs", Version: "cd34", Message: "their rule"}
+	}
+	ask := func(status int) (line string) {
+		before := r.log.Len()
+		storm.is(t, status, "POST", "/v1/chat/completions", token, chat("gpt-4o", `,"max_tokens":5`))
+		return r.log.String()[before:]
+	}
+	if line := ask(200); !strings.Contains(line, "tenant_policy=theirs") {
+		t.Fatalf("the log has %s", line)
+	}
+	stormed := 0
+	for range 100 {
+		if line := ask(429); strings.Contains(line, "abnormal_usage=true") {
+			stormed++
+			if strings.Contains(line, "theirs") || strings.Contains(line, "their rule") {
+				t.Fatalf("no policy was asked, and the log has %s", line)
+			}
+		}
+	}
+	if stormed == 0 {
+		t.Error("the cheap look refused nothing")
+	}
+}
