@@ -108,15 +108,6 @@ func (a *attempts) note(d *limit.Denial) {
 	a.full = true
 }
 
-// noRoom is the denial to answer with when no channel even had room for an attempt. The hold is withdrawn: a refusal leaves
-// no trace in any dimension, be it a channel's.
-func (a *attempts) noRoom() *limit.Denial {
-	if a.full && !a.tried && a.failure == nil {
-		return &a.denial
-	}
-	return nil
-}
-
 // explain gives the limiter's failure precedence over what upstream.Do made of it.
 func (a *attempts) explain(err error) error {
 	if a.failure != nil && !errors.Is(err, errGone) {

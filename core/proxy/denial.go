@@ -67,7 +67,7 @@ func rateRefusal(d *limit.Denial, members []byte) refusal {
 	members = appendNumber(members, "requested", d.Requested)
 	members = appendNumber(members, "retry_after_ms", r.retryAfterMS)
 	if !d.Exact {
-		members = append(members, `,"retry_after_exact":false`...)
+		members = append(members, inexact...)
 	}
 	r.members = members
 	return r

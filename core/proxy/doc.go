@@ -39,8 +39,8 @@
 //
 // A refusal by a rate (denial.go) says in retry_after_ms when to come back. Where waiting that long is not known to be enough,
 // retry_after_exact is false beside it, else it is absent: for concurrency, which ends when others do; for the limits of
-// channels, of which the next attempt may meet others; for the cheap look at a storm, which tests nothing but the key's
-// requests per second; and for a request larger than the limit.
+// channels, and for channels that are full or asleep, of which the next attempt may meet others; for the cheap look at a
+// storm, which tests nothing but the key's requests per second; and for a request larger than the limit.
 //
 // fasthttp calls WriteTo and then Close in the connection's goroutine, after handle has returned; Close comes after the
 // last flush and so is too late to settle a complete answer, which is why the terminal event is withheld in step.

@@ -24,6 +24,9 @@ type row struct {
 	typ, code string
 }
 
+// inexact is the member that says of retry_after_ms that it is a hint.
+const inexact = `,"retry_after_exact":false`
+
 // table is the one place where an error becomes HTTP. Anthropic's types follow from the status: see anthropicType.
 var table = [...]row{
 	llm.KindInternal:     {500, 0, "server_error", "internal_error"},
@@ -128,7 +131,7 @@ func (r *refusal) retry(e *llm.Error, jitter uint64) {
 		r.retryAfterMS, r.final = e.RetryAfterMS, e.RetryAfterMS == 0
 	case llm.KindRateLimited:
 		r.retryAfterMS, r.hint = max(e.RetryAfterMS, 1), true
-		r.members = appendNumber(r.members, "retry_after_ms", r.retryAfterMS)
+		r.members = append(appendNumber(r.members, "retry_after_ms", r.retryAfterMS), inexact...)
 	case llm.KindUpstream:
 		r.retryAfterMS, r.hint = e.RetryAfterMS, e.RetryAfterMS > 0
 	case llm.KindUnavailable:

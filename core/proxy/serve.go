@@ -296,12 +296,7 @@ func (s *Server) forward(c *call, res limit.Reservation) error {
 	c.rates.requests, c.rates.tokens = res.Tightest()
 	resp, err := s.send(c, res)
 	if err != nil {
-		if denial := c.attempts.noRoom(); denial != nil && err != errGone {
-			res.Answered(fasthttp.StatusTooManyRequests)
-			res.Withdraw()
-			return s.deny(c, denial)
-		}
-		return c.attempts.explain(err)
+		return s.unsent(c, res, err)
 	}
 	if err := s.acknowledged(c, res.Seq()); err != nil {
 		resp.Cancel()
@@ -315,4 +310,21 @@ func (s *Server) forward(c *call, res limit.Reservation) error {
 		return s.stream(c, res, resp)
 	}
 	return s.answer(c, res, resp)
+}
+
+// unsent answers a request that no channel has answered. One that was not even tried, because every channel is at a limit,
+// full or asleep, is withdrawn: a refusal leaves no trace in any dimension. A client that left has had its turn.
+func (s *Server) unsent(c *call, res limit.Reservation, err error) error {
+	a := &c.attempts
+	if a.tried || a.failure != nil || err == errGone {
+		return a.explain(err)
+	}
+	if a.full {
+		res.Answered(fasthttp.StatusTooManyRequests)
+		res.Withdraw()
+		return s.deny(c, &a.denial)
+	}
+	res.Answered(c.statusOf(err))
+	res.Withdraw()
+	return err
 }

@@ -144,6 +144,27 @@ func TestS09WaitingOutAnUpstreamsLimitIsEnough(t *testing.T) {
 	}
 }
 
+// A request that is refused because every channel sleeps costs nobody anything: neither its key nor anybody else at the
+// global limit. Its wait is said to be a hint.
+func TestASleepingChannelsRefusalLeavesNoTrace(t *testing.T) {
+	for mode, status := range map[string]int{"status=429,retry_after=60": 429, "status=401": 502} {
+		r := newRig(t)
+		r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", mode).want(t, status)
+		for range 3 {
+			f := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, status).fields(t)
+			if status == 429 && f["retry_after_exact"] != false {
+				t.Errorf("%v", f)
+			}
+		}
+		r.idle()
+		for _, id := range []limit.ID{{Kind: limit.Key, Scope: idKey}, {Kind: limit.Model, Name: "gpt-4o"}, {Kind: limit.Global}} {
+			if use, err := r.limits.Inspect(t.Context(), id); err != nil || use.QPS != 1 || use.Concurrency != 0 || use.TPM != 0 {
+				t.Errorf("%s: %v counts %+v where one request was sent, %v", mode, id, use, err)
+			}
+		}
+	}
+}
+
 // The request log says why a request was refused, and which policy had a hand in it.
 func TestTheLogSaysWhy(t *testing.T) {
 	r := newRig(t, limits(auth.Key{QPSLimit: 1}))
