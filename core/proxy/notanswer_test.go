@@ -26,6 +26,9 @@ func TestErrorsThatSay200(t *testing.T) {
 		} {
 			body = tt.body
 			p := r.post(x.path, x.body).want(t, tt.status)
+			if line := r.accessLine(p.header.Get("X-Request-Id")); !strings.Contains(line, " code=upstream_") {
+				t.Errorf("the log does not say why: %s", line)
+			}
 			if tt.status == 502 && strings.Contains(string(p.body), "sk-1") {
 				t.Errorf("%s", p.body)
 			}
@@ -36,6 +39,9 @@ func TestErrorsThatSay200(t *testing.T) {
 	}
 	if left, held := r.limits.Balance(idUser); left != startBalance || held != 0 {
 		t.Errorf("%d is left", left)
+	}
+	if strings.Contains(r.log.String(), "no such luck") {
+		t.Error("the upstream's words, which may repeat the prompt, are in the log")
 	}
 	for _, fine := range []string{`{"error":null,"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`,
 		`{"choices":[{"message":{"content":"\"error\""}}],"error":{"code":429},"usage":{"prompt_tokens":1,"completion_tokens":1}}`} {

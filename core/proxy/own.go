@@ -44,16 +44,19 @@ func (s *Server) own(c *call, rest []byte) error {
 // reply writes v as JSON.
 func (s *Server) reply(c *call, status int, v any) error {
 	b, err := json.Marshal(v)
-	if err != nil {
-		return err
+	if err == nil {
+		c.replyJSON(status, b)
 	}
+	return err
+}
+
+func (c *call) replyJSON(status int, b []byte) {
 	out := &c.ctx.Response
 	out.SetStatusCode(status)
 	out.Header.SetContentType("application/json")
 	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
 	out.SetBody(b)
 	c.record.status = status
-	return nil
 }
 
 // usable lists the models a key may use, by name.
@@ -97,10 +100,8 @@ func (s *Server) oneModel(c *call, who *auth.Caller, escaped []byte) error {
 	if err != nil {
 		return llm.Errorf(llm.KindInvalid, "the model's name in the path has a malformed %% escape")
 	}
-	if c.snap.Catalog != nil {
-		if m, ok := c.snap.Catalog.Model([]byte(name)); ok && who.Key.Allows(m.Name) {
-			return s.reply(c, fasthttp.StatusOK, c.modelObject(m))
-		}
+	if m := c.modelFor(who, []byte(name)); m != nil {
+		return s.reply(c, fasthttp.StatusOK, c.modelObject(m))
 	}
 	return c.noModel(who, name)
 }

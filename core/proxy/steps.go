@@ -126,26 +126,30 @@ func wrongVersion(format string, args ...any) *llm.Error {
 	return e
 }
 
-// findModel looks the model up among those the key may use; a model that is not for this key does not exist for it.
+// findModel looks the model of the body up.
 func (c *call) findModel(who *auth.Caller) (*upstream.Model, error) {
 	name := c.head.Model.In(c.body)
-	if c.snap.Catalog != nil {
-		if m, ok := c.snap.Catalog.Model(name); ok && who.Key.Allows(m.Name) {
-			c.model, c.enc = m, c.snap.encodings[m]
-			return m, nil
-		}
+	if m := c.modelFor(who, name); m != nil {
+		c.model, c.enc = m, c.snap.encodings[m]
+		return m, nil
 	}
 	return nil, c.noModel(who, string(upstream.Unescape(nil, name)))
 }
 
+// modelFor looks a model up among those the key may use; one that is not for this key does not exist for it.
+func (c *call) modelFor(who *auth.Caller, name []byte) *upstream.Model {
+	if c.snap.Catalog != nil {
+		if m, ok := c.snap.Catalog.Model(name); ok && who.Key.Allows(m.Name) {
+			return m
+		}
+	}
+	return nil
+}
+
 func (c *call) noModel(who *auth.Caller, name string) *llm.Error {
 	var usable []string
-	if c.snap.Catalog != nil {
-		for _, m := range c.snap.Catalog.Models() {
-			if who.Key.Allows(m.Name) {
-				usable = append(usable, m.Name)
-			}
-		}
+	for _, m := range c.usable(who) {
+		usable = append(usable, m.Name)
 	}
 	e := llm.Errorf(llm.KindNotFound, "model %.128q does not exist or is not for this key", name)
 	if near := llm.Nearest(name, usable); near != "" {
@@ -291,11 +295,16 @@ func (s *Server) passOn(c *call, res limit.Reservation, resp *upstream.Response)
 	if err != nil {
 		return c.lost(err)
 	}
+	s.quote(c, res, resp, body)
+	return nil
+}
+
+// quote answers with an upstream's own words about the request, which may repeat the prompt and are not for the log.
+func (s *Server) quote(c *call, res limit.Reservation, resp *upstream.Response, body []byte) {
 	s.write(c, resp, body)
-	c.record.code, c.record.why = "upstream_refused", "the upstream refused the request" // its own words may repeat the prompt
+	c.record.code, c.record.why = "upstream_refused", "the upstream refused the request"
 	c.closeUpstream()
 	res.Answered(resp.Status)
-	return nil
 }
 
 // answer settles a whole answer and then writes it. An upstream that broke before the whole of it was here has given
@@ -330,13 +339,11 @@ func (s *Server) failed(c *call, res limit.Reservation, resp *upstream.Response,
 	switch status {
 	case 400, 404, 413, 422:
 		resp.Status = status
-		s.write(c, resp, body)
-		c.closeUpstream()
-		res.Answered(status)
+		s.quote(c, res, resp, body)
 		return nil
 	}
 	return &llm.Error{Kind: llm.KindUpstream, Code: "upstream_unavailable", Message: "the upstream answered with an error",
-		Fields: map[string]any{"attempted_channels": resp.Attempted}, Err: fmt.Errorf("status %d, %.300q", status, body)}
+		Fields: map[string]any{"attempted_channels": resp.Attempted}, Err: fmt.Errorf("status %d, which means %d", resp.Status, status)}
 }
 
 // write puts the upstream's answer into ours.

@@ -44,16 +44,10 @@ func (s *Server) tenant(c *call, who *auth.Caller) error {
 		return e
 	}
 	answer, err := s.askTenants(c, who)
-	if err != nil {
-		return err
+	if err == nil {
+		c.replyJSON(fasthttp.StatusOK, answer)
 	}
-	out := &c.ctx.Response
-	out.SetStatusCode(fasthttp.StatusOK)
-	out.Header.SetContentType("application/json")
-	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
-	out.SetBody(answer)
-	c.record.status = fasthttp.StatusOK
-	return nil
+	return err
 }
 
 func (s *Server) askTenants(c *call, who *auth.Caller) ([]byte, error) {

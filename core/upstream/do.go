@@ -167,9 +167,8 @@ func (c *Client) follow(cat *Catalog) {
 // Do runs up to Options.Attempts attempts over the model's channels, in order of priority, weight and health, and
 // returns the first answer that is to be relayed: a success, or a 4xx caused by the request itself. Otherwise a
 // *llm.Error (KindUpstream, with a wait when all cool down; KindTimeout; KindRateLimited with a wait; KindNotFound for no
-// channel). When ctx ends, the
-// connection is cut at once, in any phase until Response.Close, and ctx.Err() is returned; that never counts as a
-// channel's failure. ctx should be one of package context's own types: others cost a goroutine per call.
+// channel). When ctx ends, the connection is cut at once, in any phase until Response.Close, and ctx.Err() is returned; that
+// never counts as a channel's failure. ctx should be one of package context's own types: others cost a goroutine per call.
 func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) (*Response, error) {
 	rt, err := cat.route(req)
 	if err != nil {

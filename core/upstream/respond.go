@@ -201,8 +201,9 @@ func (r *Response) discard() {
 }
 
 // Next gives the events that are already buffered, at least one: raw bytes ending at an event's end, valid until the
-// next call, in which the channel's credential is blotted out. io.EOF after the last. Events inside are visited by Parser.Parse. Other errors: KindTimeout after
-// Options.IdleTimeoutMS of silence, KindUpstream when the upstream broke off, ctx's error or context.Canceled when cut.
+// next call, in which the channel's credential is blotted out. io.EOF after the last. Events inside are visited by
+// Parser.Parse. Other errors: KindTimeout after Options.IdleTimeoutMS of silence, KindUpstream when the upstream broke off,
+// ctx's error or context.Canceled when cut.
 func (r *Response) Next() ([]byte, error) { return r.NextWithin(2 * r.client.idle) }
 
 // NextWithin is Next for a reader that has something to do meanwhile: nil without an error when d has passed and no event

@@ -190,7 +190,8 @@ type Hold interface {
 	Attempt(ch *Channel) bool
 	// Sent is called when the first byte of the request is about to be written.
 	Sent(ch *Channel)
-	// Refused is called when the attempt ended without an answer to relay.
+	// Refused is called when the attempt ended without an answer to relay, or was not made because too many requests are
+	// being sent again.
 	Refused(ch *Channel)
 }
 
