@@ -74,7 +74,9 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 		c.relay.init(c)
 	}
 	c.ctx = ctx
-	c.conn, _ = ctx.Conn().(*conn)
+	if c.conn, _ = ctx.Conn().(*conn); c.conn != nil {
+		c.conn.call.Store(c)
+	}
 	c.snap = s.snap.Load()
 	c.start, c.now = s.p.Clock.Mono(), s.p.Clock.Wall()
 	c.id = s.ids.next()
@@ -87,6 +89,9 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 
 // release returns c to the pool; nothing of the request may be used after it.
 func (s *Server) release(c *call) {
+	if c.conn != nil {
+		c.conn.call.Store(nil)
+	}
 	c.ctx, c.conn, c.snap, c.caller, c.body, c.model, c.cancel = nil, nil, nil, nil, nil, nil, nil
 	c.route, c.streaming = routeNone, false
 	c.rates, c.record, c.request = rates{}, record{}, upstream.Request{}
@@ -105,6 +110,14 @@ func (s *Server) release(c *call) {
 // cutUpstream ends whatever is open towards the upstream; the watcher calls it when the client has left.
 func (c *call) cutUpstream() {
 	c.cancel()
+	if resp := c.live.Load(); resp != nil {
+		resp.Cancel()
+	}
+}
+
+// interrupt ends a stream. It may come from anywhere and meet a call that serves another request by now: only who interrupts
+// all of them may call it.
+func (c *call) interrupt() {
 	if resp := c.live.Load(); resp != nil {
 		resp.Cancel()
 	}

@@ -206,7 +206,8 @@ type conn struct {
 	ipName string          // addr as a dimension
 	linger atomic.Bool     // Close first lets the client read the answer
 	gone   atomic.Bool     // Close was called
-	idle   atomic.Int64    // Mono since when its reader waits for a request, or one of the states
+	call   atomic.Pointer[call]
+	idle   atomic.Int64 // Mono since when its reader waits for a request, or one of the states
 
 	// Of the goroutine that serves the connection:
 	begun   bool // a request has begun to arrive
@@ -367,6 +368,36 @@ func (cs *conns) remove(c *conn) {
 	}
 	cs.mu.Unlock()
 	<-cs.room
+}
+
+// farewell is how long streams that are ended early have to say so.
+const farewell = time.Second
+
+// interrupt ends the streams that are open, each with an event that says why, and waits until that is out, but no longer
+// than farewell.
+func (cs *conns) interrupt() {
+	cs.mu.Lock()
+	for c := range cs.mu.open {
+		if at := c.call.Load(); at != nil {
+			at.interrupt()
+		}
+	}
+	cs.mu.Unlock()
+	for end := cs.clock.Mono() + farewell; cs.busy() && cs.clock.Mono() < end; {
+		time.Sleep(farewell / 100)
+	}
+}
+
+// busy tells whether a connection has a request.
+func (cs *conns) busy() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for c := range cs.mu.open {
+		if c.call.Load() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // cut closes every socket under its owner and waits until the owners have let go: each open request meets its ending.

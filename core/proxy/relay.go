@@ -281,7 +281,10 @@ func (r *relay) broke(err error) ([]byte, error) {
 		return nil, errGone
 	}
 	var e *llm.Error
-	if !errors.As(err, &e) {
+	switch {
+	case r.server.cutting.Load():
+		e = llm.Errorf(llm.KindUnavailable, "the gateway is shutting down")
+	case !errors.As(err, &e):
 		e = llm.Errorf(llm.KindUpstream, "the upstream ended the stream before it was complete")
 		e.Fields = map[string]any{"attempted_channels": r.resp.Attempted}
 	}

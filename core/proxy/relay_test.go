@@ -448,7 +448,7 @@ func TestStreamConnectionReuse(t *testing.T) {
 	}
 }
 
-// Shutdown lets a stream end, and cuts what does not.
+// Shutdown lets a stream end, and ends what does not with an event that says why.
 func TestShutdown(t *testing.T) {
 	r := newRig(t)
 	short, long := make(chan reply, 1), make(chan reply, 1)
@@ -461,9 +461,9 @@ func TestShutdown(t *testing.T) {
 			long <- reply{err: err}
 			return
 		}
-		_, err = io.ReadAll(resp.Body)
+		body, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		long <- reply{err: err}
+		long <- reply{err: err, body: body}
 	}()
 	eventually(t, func() bool { return r.sim.Stats().Open == 2 }, "never sent")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -476,8 +476,8 @@ func TestShutdown(t *testing.T) {
 	if err := <-down; err == nil {
 		t.Error("a hanging stream did not delay the shutdown")
 	}
-	if p := <-long; p.err == nil {
-		t.Error("the hanging stream ended well")
+	if p := <-long; p.err != nil || !strings.HasSuffix(strings.TrimSpace(string(p.body)), `"message":"the gateway is shutting down","code":"overloaded"}}`) {
+		t.Errorf("the hanging stream ended with %v after %s", p.err, p.body)
 	}
 	if r.limits.Open() != 0 {
 		t.Error("Shutdown returned with something held")

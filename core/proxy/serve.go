@@ -120,6 +120,7 @@ type Server struct {
 
 	snap     atomic.Pointer[Snapshot]
 	draining atomic.Bool
+	cutting  atomic.Bool // what is still open ends now
 	mu       struct {
 		sync.Mutex // also serialises changes of snap
 		listeners  []*listener
@@ -210,12 +211,14 @@ func (s *Server) Serve(ln net.Listener) error {
 	return s.http.Serve(l)
 }
 
-// Shutdown stops accepting, lets open requests end until ctx does, then cuts them: each meets its ending, as if its
-// client had left.
+// Shutdown stops accepting, lets open requests end until ctx does, then cuts them: a stream ends with an error event, and
+// each meets its ending, as if its client had left.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
 	err := s.http.ShutdownWithContext(ctx)
 	if err != nil {
+		s.cutting.Store(true)
+		s.conns.interrupt()
 		s.conns.cut()
 	}
 	s.mu.Lock()
