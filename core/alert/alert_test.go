@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,14 +144,13 @@ func (k *told) percent(key uint64, label int32) int {
 	return k.last[fmt.Sprint(key, "-", label)]
 }
 
-// A restart repeats what no receiver has taken or refused, under the same id, and nothing else.
+// A restart repeats what no receiver has taken, under the same id, and nothing else.
 func TestRestartTellsWhatWasNotTold(t *testing.T) {
-	refuse := http.StatusBadRequest
 	r := newReceiver(t, func(try int) int {
 		switch {
-		case try == 1:
-			return refuse
-		case try > 2:
+		case try <= tries:
+			return http.StatusBadRequest
+		case try > tries+1:
 			return http.StatusServiceUnavailable
 		}
 		return http.StatusOK
@@ -163,7 +163,7 @@ func TestRestartTellsWhatWasNotTold(t *testing.T) {
 	s.spent(1000, 202611, 0)
 	wait(t, "not given up", func() bool { return s.counts.failed.Load() == 3 })
 	s.Close()
-	if month, day := k.percent(3, 202611), k.percent(3, 20261130); month != 50 || day != 50 {
+	if month, day := k.percent(3, 202611), k.percent(3, 20261130); month != 0 || day != 50 {
 		t.Fatalf("%d and %d are remembered as told", month, day)
 	}
 	r.answer = nil
@@ -173,7 +173,7 @@ func TestRestartTellsWhatWasNotTold(t *testing.T) {
 	s.spent(1000, 202611, 0) // as the start finds it
 	s.spent(799, 20261130, 0)
 	s.spent(500, 2026334, 0) // nobody was told of this one
-	want := []string{"3-20261130-50", "3-202611-80", "3-202611-100", "3-2026334-50"}
+	want := []string{"3-20261130-50", "3-202611-50", "3-202611-80", "3-202611-100", "3-2026334-50"}
 	wait(t, "not all came", func() bool { return len(r.ids()) >= len(want) })
 	if got := r.ids(); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -225,25 +225,21 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// A failing receiver is asked again after growing pauses, and no more than eight times; what it refuses is not repeated.
+// A failing receiver is asked again after growing pauses, whatever it says, and no more than eight times; the budget's next
+// settlement tells what was given up.
 func TestFailingReceiver(t *testing.T) {
+	var healed atomic.Bool
 	r := newReceiver(t, func(try int) int {
-		switch {
-		case try <= 3:
-			return http.StatusServiceUnavailable
-		case try == 5:
-			return http.StatusBadRequest
-		case try > 5:
-			return http.StatusTooManyRequests
+		if try == 4 || healed.Load() {
+			return http.StatusOK
 		}
-		return http.StatusOK
+		return []int{503, 404, 302, 429, 401, 400}[try%6]
 	})
 	s, pauses := start(t, r.URL, 50, 80, 100)
 	s.spent(500, 202611, 0)
 	s.spent(800, 202611, 0)
-	s.spent(1000, 202611, 0)
-	wait(t, "not given up", func() bool { return s.counts.failed.Load() == 2 })
-	if got := r.ids(); !slices.Equal(got, []string{"3-202611-50"}) || r.tries != 4+1+tries {
+	wait(t, "not given up", func() bool { return s.counts.failed.Load() == 1 })
+	if got := r.ids(); !slices.Equal(got, []string{"3-202611-50"}) || r.tries != 4+tries {
 		t.Errorf("%v after %d tries", got, r.tries)
 	}
 	if (*pauses)[0] != time.Second || (*pauses)[2] != 4*time.Second || len(*pauses) != 3+tries-1 || (*pauses)[len(*pauses)-1] != 64*time.Second {
@@ -251,8 +247,14 @@ func TestFailingReceiver(t *testing.T) {
 	}
 	var b strings.Builder
 	s.WriteMetrics(&b)
-	if !strings.Contains(b.String(), `weir_alerts_total{result="delivered"} 1`) || !strings.Contains(b.String(), `weir_alerts_total{result="failed"} 2`) {
+	if !strings.Contains(b.String(), `weir_alerts_total{result="delivered"} 1`) || !strings.Contains(b.String(), `weir_alerts_total{result="failed"} 1`) {
 		t.Error(b.String())
+	}
+	healed.Store(true)
+	s.spent(1000, 202611, 0)
+	wait(t, "not told again", func() bool { return s.counts.delivered.Load() == 3 })
+	if got := r.ids(); !slices.Equal(got, []string{"3-202611-50", "3-202611-80", "3-202611-100"}) {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -6,10 +6,10 @@
 //
 //  1. No request waits for it: Spent takes one short lock and never does I/O. What does not fit the queue (1,024 alerts) is
 //     left to the budget's next settlement, logged and counted.
-//  2. Each share of a budget is queued once per period, be the limit changed meanwhile. A share that a receiver took or
-//     refused is made durable (Parts.Told), and a start tells anew how every budget stands. So an alert that was waiting, or
-//     was given up, when the process died is sent by the next one; and one that was taken just before may come twice, with
-//     the same id. A receiver drops ids it has seen.
+//  2. Each share of a budget is queued once per period, be the limit changed meanwhile. A share that a receiver took
+//     is made durable (Parts.Told), and a start tells anew how every budget stands. So an alert that was waiting when the
+//     process died is sent by the next one, and one that was given up by the budget's next settlement or the next start; one
+//     that was taken just before may come twice, with the same id. A receiver drops ids it has seen.
 //  3. The shares of one period go out in rising order; when one request passes several, each is told. A share that is told
 //     stands for those below it.
 //  4. A start compares with the budget's own limit: what a policy multiplies it by is known with a request only.
@@ -19,7 +19,7 @@
 //	Spent (any goroutine):  share < the smallest? return
 //	    mu { newest period? for each configured share in (told, share]: queue <- notice; told = share }
 //	run (one goroutine):    notice <- queue
-//	    POST; 2xx: Told; 5xx, 408, 429, no answer: again after 1, 2, 4 ... s, eight times; else: Told, logged, counted
+//	    POST; 2xx: Told; else: again after 1, 2, 4 ... s, eight times; then logged, counted, told as new
 //	Close:                  one last try for each that waits, two seconds in all
 //
 // # The request

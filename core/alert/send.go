@@ -54,14 +54,14 @@ func (s *Sender) run(life context.Context) {
 	}
 }
 
-// deliver tries until the receiver has it, refuses it or has failed too often; false when life ended before.
+// deliver tries until the receiver has it or has failed too often; false when life ended before.
 func (s *Sender) deliver(life context.Context, n *notice) bool {
 	pause := firstPause
 	for try := 1; ; try++ {
-		err, again := s.post(life, n)
+		err := s.post(life, n)
 		switch {
-		case err == nil || !again:
-			s.answered(n, err)
+		case err == nil:
+			s.taken(n)
 			return true
 		case life.Err() != nil:
 			return false
@@ -82,10 +82,10 @@ func (s *Sender) drain(first *notice) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	last := func(n *notice) {
-		if err, again := s.post(ctx, n); again {
+		if err := s.post(ctx, n); err != nil {
 			s.failed(n, err)
 		} else {
-			s.answered(n, err)
+			s.taken(n)
 		}
 	}
 	if first != nil {
@@ -101,14 +101,10 @@ func (s *Sender) drain(first *notice) {
 	}
 }
 
-// answered is an alert that the receiver took, or refused: it is not sent again. It is remembered behind the answer, so
-// that a death in between repeats it.
-func (s *Sender) answered(n *notice, refused error) {
-	if refused != nil {
-		s.failed(n, refused)
-	} else {
-		s.counts.delivered.Add(1)
-	}
+// taken is an alert that the receiver has: it is not sent again. It is remembered behind the answer, so that a death in
+// between repeats it.
+func (s *Sender) taken(n *notice) {
+	s.counts.delivered.Add(1)
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := s.p.Told(ctx, n.Key, n.Label, n.share); err != nil {
@@ -116,32 +112,38 @@ func (s *Sender) answered(n *notice, refused error) {
 	}
 }
 
+// failed gives an alert up for now: the budget's next settlement, or the next start, tells it again.
 func (s *Sender) failed(n *notice, err error) {
+	s.mu.Lock()
+	if b := (budget{n.Key, n.Window}); s.mu.budgets[b].label == n.Label {
+		s.mu.budgets[b] = progress{n.Label, min(s.mu.budgets[b].fired, n.share-1)}
+	}
+	s.mu.Unlock()
 	s.counts.failed.Add(1)
 	s.p.Log.Error("an alert was not delivered", slog.String("id", n.id()), slog.Any("error", err))
 }
 
-// post sends once; again says that another try may succeed.
-func (s *Sender) post(ctx context.Context, n *notice) (err error, again bool) {
+// post sends once. Whatever is not a 2xx may pass: a receiver that is being replaced says 404, one whose secret is being
+// changed says 401.
+func (s *Sender) post(ctx context.Context, n *notice) error {
 	body := n.body(s.p.Currency)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.o.URL, bytes.NewReader(body))
 	if err != nil {
-		return err, false
+		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "weir")
 	r.Header.Set(SignatureHeader, Sign(s.o.Secret, s.p.Clock.Wall(), body))
 	resp, err := s.client.Do(r)
 	if err != nil {
-		return err, true
+		return err
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // what is read whole leaves the connection usable
-	if resp.StatusCode/100 == 2 {
-		return nil, false
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("the receiver answered %d", resp.StatusCode)
 	}
-	again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout
-	return fmt.Errorf("the receiver answered %d", resp.StatusCode), again
+	return nil
 }
 
 // id is the same for every try of one alert, and for no other.
