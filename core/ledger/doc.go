@@ -68,7 +68,7 @@
 //
 //   - A month is counted always. A week and a day are counted in the reserves that were made while the key had a limit for
 //     them: the first period does not have what was spent before, so it may cost up to one limit beside that. A limit that
-//     is taken away and set again goes on from what was counted.
+//     is taken away and set again on the same terms goes on from what was counted; on others it is a new budget.
 //   - Another anchor or zone of a budget holds from the end of the period in force. Where that lies within a period of the
 //     new terms with the same label, that one goes on (a month moved from the 1st to the 15th ends up to 27 days later, on
 //     one limit; a day moved from 0 to 6 hours lasts 30); else a shorter one comes between, with a limit of its own.
