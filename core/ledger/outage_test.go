@@ -66,7 +66,7 @@ func outageFrom(t *testing.T, how string, n int) {
 		end := r.settle(e.ID, out)
 		posted += end.Cost
 		seq := r.append(end)
-		if err := r.waitShort(seq); (err == nil) == o.on() {
+		if err := r.waitUnless(o.on, seq); (err == nil) == o.on() {
 			t.Fatalf("ending %d: %v, the outage is on: %v", i, err, o.on())
 		} else if err != nil {
 			late = append(late, seq)
@@ -105,6 +105,11 @@ func unavailable(err error) bool {
 	return errors.As(err, &e) && e.Kind == llm.KindUnavailable
 }
 
-func (r *rig) waitShort(seq uint64) error {
-	return r.Wait(context.Background(), seq, 20*time.Millisecond)
+// waitUnless waits as long as it takes, but when the store is held up.
+func (r *rig) waitUnless(held func() bool, seq uint64) error {
+	err := r.Wait(context.Background(), seq, 20*time.Millisecond)
+	if code(err) == "ledger_timeout" && !held() {
+		err = r.wait(seq)
+	}
+	return err
 }

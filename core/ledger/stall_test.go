@@ -59,7 +59,8 @@ func hungDisk(t *testing.T, how ledger.Durability, write bool) {
 	r.Look()
 	admitted := r.append(r.hold(1)) // not late yet
 	acknowledges := how == ledger.Process && !write
-	if err := r.waitShort(admitted); (err == nil) != acknowledges {
+	held := func() bool { return !acknowledges }
+	if err := r.waitUnless(held, admitted); (err == nil) != acknowledges {
 		t.Errorf("a reserve before the stall: %v", err)
 	}
 	r.clock.Advance(time.Millisecond)
@@ -75,7 +76,7 @@ func hungDisk(t *testing.T, how ledger.Durability, write bool) {
 	}
 	end := r.append(r.settle(open.ID, 20))
 	r.append(llm.Entry{Kind: llm.EntryProgress, ID: other.ID, Usage: llm.Usage{OutputTokens: 30}})
-	if err := r.waitShort(end); (err == nil) != acknowledges {
+	if err := r.waitUnless(held, end); (err == nil) != acknowledges {
 		t.Errorf("an ending on a hung disk: %v", err)
 	}
 	r.clock.Advance(time.Hour)
