@@ -304,10 +304,14 @@ func TestLongTalkingReservation(t *testing.T) {
 		if report := k.verify(); report.Open != 0 || count(t, k, 'o') != 0 {
 			t.Errorf("%+v", report)
 		}
-		for range 10_000 { // and it is found when it has fallen silent
+		for i := range 10_000 { // and it is found when it has fallen silent
 			e := r.hold(1)
 			r.append(e)
-			r.append(r.void(e.ID))
+			if end := r.append(r.void(e.ID)); i%1_000 == 999 {
+				if err := r.wait(end); err != nil { // the queue has an end
+					t.Fatal(err)
+				}
+			}
 		}
 		e := r.hold(0)
 		r.write(e)
