@@ -13,7 +13,8 @@
 // through descriptors of our own:
 //
 //	Apply:  txn.Commit                       (Badger's lock)
-//	Sync:   sync.mu { fsync each *.mem file from the last one synced on, and the value log if it got a value; write the seal }
+//	Sync:   sync.mu { give the newest *.mem file blocks ahead; fsync each from the last one synced on, and the value log if it
+//	        got a value; write the seal }
 //
 // # A sync that fails
 //
@@ -94,7 +95,8 @@ type Store struct {
 		sync.RWMutex            // held for writing while Badger is closed and opened again
 		db           *badger.DB // never nil; closed for good after Close, or while doubt stands
 	}
-	big struct {
+	commits sync.RWMutex // held for writing while the newest log is given room, and none is written; taken last
+	big     struct {
 		sync.Mutex
 		keys [][]byte // whose values went to the value log since its last Sync
 	}
@@ -319,6 +321,8 @@ func (s *Store) commit(b []ledger.Write) error {
 			return batchError(b, err)
 		}
 	}
+	s.commits.RLock()
+	defer s.commits.RUnlock()
 	if err := txn.Commit(); err != nil {
 		return batchError(b, err)
 	}

@@ -36,6 +36,7 @@ type seal struct {
 type mark struct {
 	name  string
 	bytes int64
+	room  int64 // how far it has blocks; not sealed
 }
 
 const (
@@ -161,11 +162,40 @@ func (s *Store) syncLogLocked(name string, from mark) (mark, error) {
 	}
 	defer f.Close()
 	if from.name != name {
-		from = mark{name, logHeader}
+		from = mark{name: name, bytes: logHeader}
 	}
 	s.mu.reader.Reset(io.NewSectionReader(f, from.bytes, math.MaxInt64-from.bytes))
-	from.bytes += wholeRecords(&s.mu.reader)
+	grown := wholeRecords(&s.mu.reader)
+	from.bytes += grown
+	if grown < roomBytes/8 && strings.HasSuffix(name, logSuffix) {
+		s.makeRoom(f, &from)
+	}
 	return from, s.fsync(f)
+}
+
+// Of a log, roomBytes get their blocks at a time.
+const (
+	roomBytes = 256 << 10
+	pageBytes = 4 << 10
+)
+
+// makeRoom has the file system give a log its next blocks before they are needed. Badger's logs are sparse, and a sync
+// that has new blocks to tell the file system of takes half as long again. What is there, zeros, is written as it is, while
+// no batch is being written; if it cannot be, nothing is lost but time. A log that grows much between two syncs has no use
+// for it.
+func (s *Store) makeRoom(f *os.File, at *mark) {
+	st, err := f.Stat()
+	if err != nil || at.bytes+roomBytes/8 <= at.room || at.room == st.Size() {
+		return
+	}
+	from, to := max(at.room, at.bytes-at.bytes%pageBytes), min(at.bytes+roomBytes, st.Size())
+	if !s.commits.TryLock() { // a sync does not wait for a batch
+		return
+	}
+	defer s.commits.Unlock()
+	if _, err := io.Copy(io.NewOffsetWriter(f, from), io.NewSectionReader(f, from, to-from)); err == nil {
+		at.room = to
+	}
 }
 
 // wholeRecords is the length of the records of a log that are whole, up to the first that is not: the end of what was
