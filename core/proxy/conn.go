@@ -210,6 +210,7 @@ type conn struct {
 	idle   atomic.Int64 // Mono since when its reader waits for a request, or one of the states
 
 	// Of the goroutine that serves the connection:
+	shaken  bool // the handshake of TLS has been tried
 	begun   bool // a request has begun to arrive
 	opening [openingBytes]byte
 	size    int64     // bytes of it that were read
@@ -271,7 +272,10 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	since := max(int64(c.conns.clock.Mono()), 1)
 	c.idle.Store(since)
-	n, err := c.Conn.Read(p)
+	n, err := 0, c.shake()
+	if err == nil {
+		n, err = c.Conn.Read(p)
+	}
 	if !c.idle.CompareAndSwap(since, connBusy) {
 		return 0, net.ErrClosed
 	}
@@ -284,6 +288,26 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.refusePlain(wrong.RecordHeader[:])
 	}
 	return n, err
+}
+
+// shake does the handshake of TLS, in the time that a request's head has.
+func (c *conn) shake() error {
+	t, ok := c.Conn.(*tls.Conn)
+	if !ok || c.shaken {
+		return nil
+	}
+	c.shaken = true
+	due := c.conns.clock.Wall().Add(c.conns.headTimeout)
+	if !c.until.IsZero() && c.until.Before(due) {
+		due = c.until
+	}
+	if err := t.SetDeadline(due); err != nil {
+		return err
+	}
+	if err := t.Handshake(); err != nil {
+		return err
+	}
+	return t.SetReadDeadline(c.until)
 }
 
 const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +

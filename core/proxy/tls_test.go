@@ -123,17 +123,19 @@ func TestTLSKeepsAlive(t *testing.T) {
 	}
 }
 
-// A handshake that does not go on ends with the time to read a request.
+// A handshake that does not go on ends with the time to read a request, or only its head.
 func TestTLSHandshake(t *testing.T) {
-	s := secure(t, func(x *setup) { x.options = proxy.Options{ReadTimeoutMS: 200} })
-	conn, err := net.Dial("tcp", s.addr)
-	must(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = conn.Write([]byte{22, 3, 1, 1, 0, 1}) // a ClientHello that stops
-	must(t, err)
-	must(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
-	if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
-		t.Error("half a handshake keeps its connection")
+	for _, o := range []proxy.Options{{ReadTimeoutMS: 200}, {HeadTimeoutMS: 200}} {
+		s := secure(t, func(x *setup) { x.options = o })
+		conn, err := net.Dial("tcp", s.addr)
+		must(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = conn.Write([]byte{22, 3, 1, 1, 0, 1}) // a ClientHello that stops
+		must(t, err)
+		must(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+			t.Errorf("half a handshake keeps its connection with %+v", o)
+		}
 	}
 }
 
