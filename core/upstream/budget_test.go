@@ -44,15 +44,23 @@ func TestRetriesAreAShareOfRequests(t *testing.T) {
 	}
 }
 
+// answered lets a call of a caller succeed on every channel, so that none sleeps.
+func (r *rig) answered(caller uint64) {
+	for _, ch := range r.cat.Channels() {
+		r.client.lane(ch).health.succeed(ticket{}, r.clock.Mono(), 200, caller)
+	}
+}
+
 // Everything fails everywhere: what reaches the channels is a tenth more than what was asked for, not three times as much.
 func TestAStormOfFailuresDoesNotMultiply(t *testing.T) {
 	a, b, c := newStub(t, status(500, "")), newStub(t, status(500, "")), newStub(t, status(500, ""))
 	r := newRig(t, Options{}, openai("a", a.url), openai("b", b.url), openai("c", c.url))
 	req := newRequest(t, r.cat, llm.Chat, plainBody)
-	req.Caller = 7 // alone, so that no channel sleeps
+	req.Caller = 7
 	const calls = 500
 	var last error
 	for range calls {
+		r.answered(7)
 		if _, last = r.client.Do(context.Background(), r.cat, req, new(watcher)); last == nil {
 			t.Fatal("a 500 was relayed")
 		}
@@ -78,8 +86,9 @@ func TestARetryWithoutRoomIsNone(t *testing.T) {
 	first.Priority = 1
 	r := newRig(t, Options{}, first, openai("b", vacant(t)))
 	req := newRequest(t, r.cat, llm.Chat, plainBody)
-	req.Caller = 7 // alone, so that the channel does not sleep
+	req.Caller = 7
 	for range 3 * budgetFloor {
+		r.answered(7)
 		_, err := r.client.Do(context.Background(), r.cat, req, &watcher{deny: map[string]bool{"b": true}})
 		if err == nil {
 			t.Fatal("a 500 was relayed")

@@ -134,6 +134,34 @@ func picks(rt *route, n int, usable func(*Channel) bool) map[string]int {
 	return got
 }
 
+// A call that failed on its first channel and goes on to another takes nobody's turn: firsts and seconds are shared each
+// for itself.
+func TestSecondsTakeNoTurns(t *testing.T) {
+	cat := mustCatalog(t, []Model{{Name: "m"}}, []Channel{
+		{Name: "a", Provider: "openai", BaseURL: "http://h"},
+		{Name: "b", Provider: "openai", BaseURL: "http://h"},
+		{Name: "c", Provider: "openai", BaseURL: "http://h"},
+	})
+	for n := 2; n <= 3; n++ {
+		tier := newRoute(cat.Channels()[:n]).tiers[0]
+		first, second := map[string]int{}, map[string]int{}
+		idle, any := func(*Channel) int64 { return 0 }, func(*Channel) bool { return true }
+		for range 60 {
+			seen := make([]bool, n)
+			ch := tier.pick(seen, idle, any)
+			first[ch.Name]++
+			if ch.Name == "a" {
+				second[tier.pick(seen, idle, any).Name]++
+			}
+		}
+		for name, got := range first {
+			if got != 60/n || name != "a" && second[name] != 60/n/(n-1) {
+				t.Errorf("of %d: first %v, second %v", n, first, second)
+			}
+		}
+	}
+}
+
 func TestTurnsFollowPriorityAndWeight(t *testing.T) {
 	cat := mustCatalog(t, []Model{{Name: "m"}}, []Channel{
 		{Name: "a", Provider: "openai", BaseURL: "http://h", Weight: 5, Priority: 1},

@@ -9,7 +9,7 @@ const (
 	coolFirst  = time.Second     // the first cool-down of a rate limit or a failure, when the channel names none
 	coolAuth   = time.Minute     // a credential does not heal by itself
 	coolMost   = time.Minute     // no cool-down is longer, whatever the channel asks for
-	threshold  = 3               // failures in a row before a channel cools
+	threshold  = 3               // failures in a row before a channel cools, or one caller rests
 	probeEvery = 2 * time.Second // a probe without a verdict does not keep the next one waiting longer than this
 	coolShift  = 6               // doublings until coolMost is reached from coolFirst
 	coolBusy   = 8 * time.Second // no cool-down of a channel that only has too much to do is longer, unless it asks for more
@@ -38,19 +38,21 @@ func (c class) full() bool { return c == limited || c == busy }
 //	probing  one call may and its verdict decides: up, or cooling for twice as long. A verdict may take minutes (a long
 //	         answer), so another probe goes out every probeEvery
 //
-// 429, 503, 529, 401 and 402 cool at once; other failures and 403 after threshold in a row. A channel that has too much to do
-// says how long it wants to be left alone, or is asked again soon: a probe is one request, and a long sleep wastes what it
-// could have done. A 503 that names no wait keeps only its caller away until a second one gets it. Each cool-down starts an epoch; verdicts of
-// calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
-// failure. Calls that were cut say nothing at all.
+// 429, 503, 529, 401 and 402 cool at once; other failures and 403 after threshold in a row. A channel that has too much
+// to do says how long it wants to be left alone, or is asked again soon: a probe is one request, and a long sleep wastes
+// what it could have done. A 503 that names no wait keeps only its caller away until a second one gets it. Each
+// cool-down starts an epoch; verdicts of calls admitted before it are old news and neither lengthen nor end it, so 64
+// calls that fail together count as one failure. Calls that were cut say nothing at all.
 //
 // Nobody puts a channel to sleep for the others. A caller is an org: its users make keys as they like, and two of those
 // must not pass for two callers. What failed after a request was sent can be that request's own fault, so a row of
-// failures counts only when more than one caller had them; a caller whose requests alone bring no answer rests alone, and
-// so does one whose 429 cooled the channel and who gets another while the others are answered: a provider says 429 to a
-// single request that is too large, too. Where others ask, too, whoever caused a cool-down waits yieldFor longer, so that
-// the probe is theirs; and when its own probe fails, that neither doubles the cool-down nor keeps another caller
-// from probing.
+// failures counts only when more than one caller had them. A caller rests alone after threshold failures of its own,
+// even where others are answered in between: else a broken channel would get each request of a sole caller first, and
+// the budget of retries would soon lose most of them. A request that breaks channels keeps its sender away, then, and
+// not for long where others are answered. So does a caller rest whose 429 cooled the channel and who gets another while
+// the others are answered: a provider says 429 to a single request that is too large, too. Where others ask, too,
+// whoever caused a cool-down waits yieldFor longer, so that the probe is theirs; and when its own probe fails, that
+// neither doubles the cool-down nor keeps another caller from probing.
 type health struct {
 	mu struct {
 		sync.Mutex
@@ -59,6 +61,7 @@ type health struct {
 		epoch    uint64
 		failures int64         // in a row
 		caller   uint64        // of the latest of them
+		row      int           // of failures of caller, whoever else is answered
 		several  bool          // they are not all one caller's requests' fault
 		level    int           // cool-downs in a row
 		until    time.Duration // Mono: end of the cool-down; when probing, when the next probe may go
@@ -131,6 +134,9 @@ func (h *health) succeed(t ticket, now time.Duration, status int, caller uint64)
 	}
 	h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
 	h.mu.rests = 0
+	if caller == h.mu.caller {
+		h.mu.row = 0
+	}
 	if caller == 0 || caller == h.mu.cause {
 		h.mu.cause = 0
 		return
@@ -175,7 +181,10 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) (asleep bool) {
 	h.mu.last = v.status
 	h.mu.several = h.mu.several || v.unsent || v.caller == 0 || h.mu.failures > 0 && v.caller != h.mu.caller
 	h.mu.failures++
-	h.mu.caller = v.caller
+	if v.caller != h.mu.caller {
+		h.mu.caller, h.mu.row = v.caller, 0
+	}
+	h.mu.row++
 	if t.epoch != h.mu.epoch {
 		if v.class.full() && h.mu.state == cooling {
 			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
@@ -184,11 +193,10 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) (asleep bool) {
 	}
 	patient := v.class == failing || v.status == 403
 	switch {
+	case h.mu.state == up && patient && h.mu.row >= threshold && !h.mu.several:
+		v.class = failing // a 403 that one caller gets is about its requests, not about the credential
+		h.restLocked(t, now, &v)
 	case h.mu.state == up && patient && h.mu.failures < threshold:
-	case h.mu.state == up && patient && !h.mu.several:
-		if v.status == 0 {
-			h.restLocked(t, now, &v)
-		}
 	case h.mu.state == up && v.vague() && !h.mu.several:
 		h.restLocked(t, now, &v)
 	case h.mu.state == up && v.class.full() && h.mu.suspect && v.caller == h.mu.cause:

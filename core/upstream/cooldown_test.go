@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 const s = time.Second
@@ -159,21 +161,63 @@ func TestProbes(t *testing.T) {
 	h.must(t, s, true)
 }
 
-// A caller whose requests make the upstream fail sleeps alone: the channel stays up for the others.
+// A caller whose requests make the upstream fail rests alone: the channel stays up for the others.
 func TestOneCallersFailuresDoNotCool(t *testing.T) {
-	var h health
-	for range 100 {
-		h.fail(h.must(t, 0, true), 0, verdict{class: failing, status: 500, caller: 7})
-		h.fail(h.must(t, 0, true), 0, verdict{class: refused, status: 403, caller: 7})
+	for _, v := range []verdict{
+		{class: failing, caller: 7},
+		{class: failing, caller: 7, status: 200}, // packed, though nobody asked for it
+		{class: failing, caller: 7, status: 500},
+		{class: failing, caller: 7, status: 408},
+		{class: refused, caller: 7, status: 403},
+	} {
+		var h health
+		for range threshold {
+			h.fail(h.mustBy(t, 7, 0, true), 0, v)
+		}
+		h.mustBy(t, 7, s-1, false)
+		h.mustBy(t, 8, 0, true)
+		now := s
+		for _, sleep := range []time.Duration{2 * s, 4 * s, 8 * s} {
+			h.fail(h.mustBy(t, 7, now, true), now, v)
+			h.mustBy(t, 7, now+sleep-1, false)
+			h.mustBy(t, 8, now, true)
+			now += sleep
+		}
+		h.fail(h.mustBy(t, 8, 0, true), 0, verdict{class: failing, status: 500, caller: 8}) // another one has it too
+		h.mustBy(t, 9, 0, false)
 	}
-	h.fail(h.must(t, 0, true), 0, verdict{class: failing, status: 500, caller: 8}) // another one has it too
-	h.must(t, 0, false)
-
-	h = health{}
+	var h health
 	for range threshold { // that it cannot even be connected to is the channel's fault, whoever asks
 		h.fail(h.must(t, 0, true), 0, verdict{class: failing, caller: 7, unsent: true})
 	}
 	h.must(t, 0, false)
+}
+
+// That others are answered in between does not keep a caller with a row of failures on the channel: whatever it sends costs a
+// retry each time. What is answered of its own does, and it rests for a moment only.
+func TestARowOfOnesOwnAmongOthersAnswers(t *testing.T) {
+	var h health
+	now := time.Duration(0)
+	own := verdict{class: failing, status: 500, caller: 7}
+	for round := range 5 {
+		for range threshold - 1 {
+			h.fail(h.mustBy(t, 7, now, true), now, own)
+			h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+		}
+		if round < 2 {
+			h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+			continue
+		}
+		h.fail(h.mustBy(t, 7, now, true), now, own)
+		for range 4 {
+			h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+			h.mustBy(t, 7, now+s-1, false)
+			now += s
+			h.fail(h.mustBy(t, 7, now, true), now, own)
+		}
+		now += 2 * s
+		h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+	}
 }
 
 // A caller whose requests get no answer rests alone, longer each time, until the channel answers somebody.
@@ -352,6 +396,34 @@ func TestCoolingAfterFailuresIs502(t *testing.T) {
 	}
 	if n := st.requests.Load(); n != threshold {
 		t.Errorf("%d requests reached the channel; it should sleep after %d failures", n, threshold)
+	}
+}
+
+// A channel that fails costs its sole caller nothing while another one works: after threshold failures that caller goes
+// past it, and each probe is one retry.
+func TestOneCallerGoesPastAChannelThatFails(t *testing.T) {
+	for _, code := range []int{500, 502, 504, 520, 403, 408} {
+		for priority := range 2 {
+			bad, good := newStub(t, status(code, "")), newStub(t, fine)
+			first := openai("bad", bad.url)
+			first.Priority = priority
+			r := newRig(t, Options{}, first, openai("good", good.url))
+			req := newRequest(t, r.cat, llm.Chat, plainBody)
+			req.Caller = 7
+			const calls = 300
+			for i := range calls {
+				answer, err := r.client.Do(context.Background(), r.cat, req, new(watcher))
+				if err != nil {
+					t.Fatalf("%d, priority %d, call %d: %v", code, priority, i, err)
+				}
+				_, _ = answer.Body()
+				answer.Close()
+				r.clock.advance(100 * time.Millisecond)
+			}
+			if n := bad.requests.Load(); n < threshold+2 || n > threshold+5 { // and probes after 1, 2, 4, 8 s
+				t.Errorf("%d, priority %d: %d of %d went to the channel that fails", code, priority, n, calls)
+			}
+		}
 	}
 }
 

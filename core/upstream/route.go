@@ -18,11 +18,13 @@ type route struct {
 
 // tier is channels of equal priority. turns is one period of nginx's smooth weighted round-robin, worked out once: a
 // heavy channel's turns lie apart. Taking a turn is one atomic add. A turn that falls on a channel which cannot serve is
-// spent and the next is taken, so the others keep sharing in proportion to their weights.
+// spent and the next is taken, so the others keep sharing in proportion to their weights. Calls that have tried a channel
+// of the tier take turns among themselves: were there one count, then of two channels the one that fails would get every
+// call first, as each failure would spend the other's turn.
 type tier struct {
-	members []member
-	turns   []uint16
-	next    atomic.Uint32
+	members     []member
+	turns       []uint16
+	next, again atomic.Uint32
 }
 
 type member struct {
@@ -33,10 +35,12 @@ type member struct {
 // pick takes turns until one falls on a channel that is not yet seen, gives it to a less busy one if there is any, and asks
 // usable. Every channel asked is marked in seen, so that none is asked twice in a call.
 func (t *tier) pick(seen []bool, flying func(*Channel) int64, usable func(*Channel) bool) *Channel {
-	left := 0
+	left, next := 0, &t.next
 	for _, m := range t.members {
 		if !seen[m.at] {
 			left++
+		} else {
+			next = &t.again
 		}
 	}
 	for range len(t.turns) {
@@ -45,7 +49,7 @@ func (t *tier) pick(seen []bool, flying func(*Channel) int64, usable func(*Chann
 		}
 		m := t.members[0]
 		if len(t.members) > 1 {
-			m = t.members[t.turns[(t.next.Add(1)-1)%uint32(len(t.turns))]]
+			m = t.members[t.turns[(next.Add(1)-1)%uint32(len(t.turns))]]
 		}
 		if seen[m.at] {
 			continue
