@@ -177,6 +177,8 @@ func reason(ep llm.Endpoint, body []byte, tree map[string]json.RawMessage, param
 		return !whole(raw, llm.MaxOutputCap)
 	case "user", "service_tier", "speed", "inference_geo":
 		return !nothing(raw) && raw[0] != '"'
+	case "models", "fallbacks", "route", "preset", "plugins":
+		return !nothing(raw)
 	case "stream_options", "metadata":
 		return !nothing(raw) && raw[0] != '{'
 	case "messages":

@@ -38,7 +38,9 @@ const (
 //     without its content) cannot be counted and is noted as Stored; that, and every other id of a thing the provider keeps,
 //     is noted in Refers. An answer in the background cannot be settled and is refused.
 //  6. A tool whose type is not known to be run by the client is Hosted, so that a type nobody here knows is not free.
-//  7. The model's name may have escapes, as some JSON writers make them ("org\/model", "mod\u00e9"): it is looked up
+//  7. What has a router of models take another one than model (models, fallbacks, route, preset), or add to it (plugins), is
+//     refused.
+//  8. The model's name may have escapes, as some JSON writers make them ("org\/model", "mod\u00e9"): it is looked up
 //     with its escapes undone and forwarded as it stands. Names of members may not: rule 2.
 //
 // The pass, without allocation once h has grown:
@@ -134,6 +136,8 @@ func (s *scanner) member(m member) {
 		s.premium(m, &s.h.Geo)
 	case mModalities:
 		s.modalities()
+	case mModels, mFallbacks, mRoute, mPreset, mPlugins:
+		s.reroutes(m)
 	default:
 		s.other()
 	}
@@ -258,6 +262,16 @@ func (s *scanner) background() {
 	if s.boolean("background") == True {
 		s.fail("background", "background responses cannot be metered; leave background out or false, and stream a long answer")
 	}
+}
+
+// reroutes refuses what a router of models behind a channel obeys: it takes another model than the one that is allowed and
+// priced here, or adds what costs.
+func (s *scanner) reroutes(m member) {
+	if s.peek() != 'n' {
+		s.fail(memberNames[m], "%s may have a provider run another model, or more than it, which nothing here prices; remove it and name the one model", memberNames[m])
+		return
+	}
+	s.other()
 }
 
 // premium reads a setting of /v1/messages that changes the price.

@@ -49,6 +49,11 @@ const (
 	mSpeed
 	mInferenceGeo
 	mModalities
+	mModels
+	mFallbacks
+	mRoute
+	mPreset
+	mPlugins
 	members
 )
 
@@ -63,6 +68,7 @@ var memberNames = [members]string{
 	mConversation: "conversation", mServiceTier: "service_tier", mType: "type",
 	mMaxUses: "max_uses", mMaxToolCalls: "max_tool_calls", mWebSearchOptions: "web_search_options", mMCPServers: "mcp_servers",
 	mContainer: "container", mVectorStoreIDs: "vector_store_ids", mSpeed: "speed", mInferenceGeo: "inference_geo", mModalities: "modalities",
+	mModels: "models", mFallbacks: "fallbacks", mRoute: "route", mPreset: "preset", mPlugins: "plugins",
 }
 
 // caps are the output caps that each endpoint has. Of several, the highest bit is the one to recommend.
@@ -166,6 +172,23 @@ func lookupRest(name []byte) member {
 		return mInferenceGeo
 	case "modalities":
 		return mModalities
+	}
+	return lookupReroute(name)
+}
+
+// lookupReroute finds what only routers of models know.
+func lookupReroute(name []byte) member {
+	switch string(name) {
+	case "models":
+		return mModels
+	case "fallbacks":
+		return mFallbacks
+	case "route":
+		return mRoute
+	case "preset":
+		return mPreset
+	case "plugins":
+		return mPlugins
 	}
 	return mNone
 }

@@ -254,7 +254,7 @@ func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error
 	c.cancel = cancel
 	c.attempts.res = res
 	c.request = upstream.Request{Head: &c.head, Body: c.body, Model: c.model, Granted: res.Granted(), RequestID: string(c.hex[:]), Caller: c.caller.Org.ID, Peek: s.heartbeat(),
-		Beta: h.Peek("Anthropic-Beta"), Version: h.Peek("Anthropic-Version"), Sim: h.Peek("X-Sim")}
+		Beta: c.beta(), Version: h.Peek("Anthropic-Version"), Sim: h.Peek("X-Sim")}
 	c.watch.start(c.conn)
 	resp, err := s.p.Client.Do(ctx, c.snap.Catalog, &c.request, &c.attempts)
 	if err != nil {

@@ -70,13 +70,15 @@ func (c *call) strangers(m *upstream.Model) error {
 		"or have the operator set stored: allow for model %s", c.head.Refers, content, m.Name)
 }
 
-// premiums multiplies the price by the factors of a speed and of a place other than the usual, and of what is not text.
+// premiums multiplies the price by the factors of a speed and of a place other than the usual, of what is not text, and of
+// more input than the usual.
 func (c *call) premiums(m *upstream.Model, list llm.Price) (llm.Price, error) {
 	for _, p := range [...]struct {
 		member, usual string
-		value         llm.Span
-	}{{"speed", "standard", c.head.Speed}, {"inference_geo", "global", c.head.Geo}, {"modalities", "text", c.head.Modality}} {
-		value := p.value.In(c.body)
+		value         []byte
+	}{{"speed", "standard", c.head.Speed.In(c.body)}, {"inference_geo", "global", c.head.Geo.In(c.body)}, {"modalities", "text", c.head.Modality.In(c.body)},
+		{"anthropic-beta", "the usual context", longContext(c.beta())}} {
+		value := p.value
 		if len(value) == 0 || string(value) == p.usual {
 			continue
 		}
@@ -88,6 +90,26 @@ func (c *call) premiums(m *upstream.Model, list llm.Price) (llm.Price, error) {
 		list = list.Scale(permille)
 	}
 	return list, nil
+}
+
+// beta is what the client asks Anthropic for that is not in its standard API; empty in another dialect, where it is not passed on.
+func (c *call) beta() []byte {
+	if c.dialect != llm.Anthropic {
+		return nil
+	}
+	return c.ctx.Request.Header.Peek("Anthropic-Beta")
+}
+
+// longContext is the name, without its date, of a beta in a list of them by which input beyond 200,000 tokens is taken, at
+// another price; empty: there is none.
+func longContext(betas []byte) []byte {
+	const name = "context-1m"
+	for beta := range bytes.SplitSeq(betas, []byte{','}) {
+		if beta = bytes.TrimSpace(beta); len(beta) >= len(name) && bytes.EqualFold(beta[:len(name)], []byte(name)) {
+			return []byte(name)
+		}
+	}
+	return nil
 }
 
 func (c *call) unpricedTier(m *upstream.Model) error {

@@ -267,6 +267,32 @@ func TestSpeedAndPlaceHaveAPrice(t *testing.T) {
 	r.post("/v1/chat/completions", chat("gpt-4o", `,"speed":"ultra"`)).want(t, 200)
 }
 
+// The beta by which Anthropic takes more than 200,000 tokens of input, at another price, is a factor of the model's or refused; other
+// betas pass, and in another dialect it says nothing to anybody.
+func TestLongContextHasAPrice(t *testing.T) {
+	up := newTeller(t)
+	r := newRig(t, priced(up, nil))
+	chats, messages, count := everyRoute[0], everyRoute[4], everyRoute[5]
+	for _, beta := range []string{"context-1m-2025-08-07", "tools-1 , Context-1M-2027-01-01,tools-2", "context-1m"} {
+		for _, x := range []route{messages, count} {
+			f := r.post(x.path, x.body, "Anthropic-Beta", beta).want(t, 400).code(t, "invalid_request_error")
+			if f["param"] != "anthropic-beta" || !strings.Contains(f["message"].(string), `no price for anthropic-beta "context-1m"`) {
+				t.Errorf("%s: %v", beta, f)
+			}
+		}
+		r.post(chats.path, chats.body, "Anthropic-Beta", beta).want(t, 200)
+	}
+	r.post(messages.path, messages.body, "Anthropic-Beta", "context-management-2025-06-27,token-context-1m").want(t, 200)
+	if e := r.journal.last(t); e.Cost != price.Cost(served) {
+		t.Errorf("%+v", e)
+	}
+	dear := newRig(t, priced(up, map[string]uint32{"context-1m": 2000}))
+	dear.post(messages.path, messages.body, "Anthropic-Beta", "context-1m-2025-08-07").want(t, 200)
+	if e := dear.journal.last(t); e.Cost != price.Scale(2000).Cost(served) {
+		t.Errorf("%+v", e)
+	}
+}
+
 // An answer in sound costs many times what one in words does, and its tokens are not told apart by their price.
 func TestModalitiesHaveAPrice(t *testing.T) {
 	up := newTeller(t)
