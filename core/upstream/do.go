@@ -322,7 +322,7 @@ func (d *doing) next(seen []bool) *Channel {
 		return nil
 	}
 	var found bool
-	if d.r.place, found = l.gate.wait(d.r.ctx, time.Duration(d.client.opt.QueueWaitMS)*time.Millisecond); !found {
+	if d.r.place, found = l.gate.wait(d.r.ctx, time.Duration(d.client.opt.QueueWaitMS)*time.Millisecond, d.req.Caller); !found {
 		d.roomless = true
 		return nil
 	}

@@ -36,8 +36,10 @@ const (
 //	       nothing was refused (providers refuse at once, and some answer late), until limit, or what was in flight, is
 //	       reached. Without it all who waited would come back together, and bring the next sleep about
 //
-// Whoever finds no place may wait for one, in a short queue, first come first served; when the channel falls asleep all who
-// wait are told no. An attempt has its place until its Response is closed.
+// Whoever finds no place may wait for one, in a short queue. Places go round among the callers that wait, so that one with
+// many requests keeps no other out: the n-th that a caller has waiting is behind the n-th of each of the others, and when
+// the queue is full, the last in it makes way for whoever belongs before it. When the channel falls asleep all who wait are
+// told no. An attempt has its place until its Response is closed.
 type gate struct {
 	flying atomic.Int64 // changes under mu; read without it where channels are compared
 	queue  int          // who may wait
@@ -54,7 +56,8 @@ type gate struct {
 		ramp    int64         // 0: none
 		goal    int64         // of ramp
 		ramped  time.Duration // Mono when it last grew by time; 0: nobody came since the sleep
-		waiting []*waiter     // oldest first
+		waiting []*waiter     // by round, then by age
+		round   uint64        // of who got a place last
 	}
 }
 
@@ -65,8 +68,10 @@ type place struct {
 }
 
 type waiter struct {
-	done  chan struct{} // closed when decided
-	place place
+	done   chan struct{} // closed when decided
+	place  place
+	caller uint64
+	round  uint64 // of the places that are given: one to each caller in each
 }
 
 func (g *gate) init(o *Options) {
@@ -115,14 +120,13 @@ func (p *place) leave() {
 }
 
 // wait takes a place as soon as there is one; false: not within patience, not before ctx ended, or the queue is full.
-func (g *gate) wait(ctx context.Context, patience time.Duration) (place, bool) {
-	w := &waiter{done: make(chan struct{})}
+func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) (place, bool) {
+	w := &waiter{done: make(chan struct{}), caller: caller}
 	g.mu.Lock()
-	if len(g.mu.waiting) >= g.queue {
+	if !g.lineUpLocked(w) {
 		g.mu.Unlock()
 		return place{}, false
 	}
-	g.mu.waiting = append(g.mu.waiting, w)
 	g.grantLocked() // a place may have become free since enter
 	g.mu.Unlock()
 	timer := time.NewTimer(patience)
@@ -134,10 +138,50 @@ func (g *gate) wait(ctx context.Context, patience time.Duration) (place, bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if i := slices.Index(g.mu.waiting, w); i >= 0 {
-		g.mu.waiting = slices.Delete(g.mu.waiting, i, i+1)
-	}
+	g.stepOutLocked(w)
 	return w.place, w.place.gate != nil
+}
+
+// lineUpLocked puts w into the round after its caller's last one that waits, or into the next. A caller's rounds have no
+// gaps, so the last in the queue is the newest of whoever has most there; false: that would be w.
+func (g *gate) lineUpLocked(w *waiter) bool {
+	w.round = g.mu.round
+	for _, o := range g.mu.waiting {
+		if o.caller == w.caller {
+			w.round = o.round
+		}
+	}
+	w.round++
+	n := len(g.mu.waiting)
+	if n >= g.queue {
+		last := g.mu.waiting[n-1]
+		if w.round >= last.round {
+			return false
+		}
+		g.mu.waiting = slices.Delete(g.mu.waiting, n-1, n)
+		close(last.done)
+	}
+	at := slices.IndexFunc(g.mu.waiting, func(o *waiter) bool { return o.round > w.round })
+	if at < 0 {
+		at = len(g.mu.waiting)
+	}
+	g.mu.waiting = slices.Insert(g.mu.waiting, at, w)
+	return true
+}
+
+// stepOutLocked takes w out of the queue, if it is there; the caller's others each move up to where the one before was.
+func (g *gate) stepOutLocked(w *waiter) {
+	hole := slices.Index(g.mu.waiting, w)
+	if hole < 0 {
+		return
+	}
+	for i := hole + 1; i < len(g.mu.waiting); i++ {
+		if o := g.mu.waiting[i]; o.caller == w.caller {
+			g.mu.waiting[hole], o.round, w.round = o, w.round, o.round
+			hole = i
+		}
+	}
+	g.mu.waiting = slices.Delete(g.mu.waiting, hole, hole+1)
 }
 
 // answered: the channel did what it was asked.
@@ -220,7 +264,7 @@ func (g *gate) grantLocked() {
 	for len(g.mu.waiting) > 0 && g.flying.Load() < g.roomLocked() {
 		w := g.mu.waiting[0]
 		g.mu.waiting = slices.Delete(g.mu.waiting, 0, 1)
-		w.place = g.takeLocked()
+		w.place, g.mu.round = g.takeLocked(), w.round
 		close(w.done)
 	}
 }

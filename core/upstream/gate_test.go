@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -228,6 +229,153 @@ func TestAShortQueueForAFullChannel(t *testing.T) {
 	}
 }
 
+// queued lines callers up, a letter each, for a channel with no place, and then has places come free one by one. It tells who
+// got them, in order, and who was turned away.
+func queued(queue int, arrivals string, gone ...int) (served, refused string) {
+	g := newGate(Options{QueueRequests: queue})
+	only, _ := g.enter(0, 1, false)
+	var all []*waiter
+	turned := func(w *waiter) {
+		if refused += string(rune(w.caller)); w.place.gate != nil {
+			refused += "!" // and has a place
+		}
+	}
+	for _, letter := range arrivals {
+		w := &waiter{done: make(chan struct{}), caller: uint64(letter)}
+		all = append(all, w)
+		before := slices.Clone(g.mu.waiting)
+		if !g.lineUpLocked(w) {
+			turned(w)
+		}
+		for _, o := range before {
+			if !slices.Contains(g.mu.waiting, o) {
+				turned(o)
+				<-o.done
+			}
+		}
+	}
+	for _, i := range gone {
+		g.stepOutLocked(all[i])
+	}
+	for held := only; held.gate != nil; {
+		held.leave()
+		for _, w := range all {
+			if w.place.gate != nil {
+				served += string(rune(w.caller))
+				held, w.place.gate = w.place, nil
+			}
+		}
+	}
+	return served, refused
+}
+
+// Places go round among the callers that wait, and a queue that is full belongs to all of them.
+func TestTheQueueIsShared(t *testing.T) {
+	for _, tt := range []struct {
+		queue    int
+		arrivals string
+		gone     []int // of them, in order, before a place is free
+		served   string
+		refused  string
+	}{
+		{queue: 8, arrivals: "aaaa", served: "aaaa"},
+		{queue: 8, arrivals: "aaaabbc", served: "abcabaa"},
+		{queue: 4, arrivals: "aaaaa", served: "aaaa", refused: "a"},
+		{queue: 4, arrivals: "aaaab", served: "abaa", refused: "a"},
+		{queue: 4, arrivals: "aaaabbb", served: "abab", refused: "aab"},
+		{queue: 4, arrivals: "aaaabbbcde", served: "abcd", refused: "aabbae"},
+		{queue: 2, arrivals: "abc", served: "ab", refused: "c"},
+		{queue: 6, arrivals: "aaaabb", gone: []int{0, 1}, served: "abab"},
+		{queue: 8, arrivals: "aaaaabb", gone: []int{1, 3}, served: "ababa"},
+		{queue: 8, arrivals: "aabcc", gone: []int{2}, served: "acac"},
+	} {
+		served, refused := queued(tt.queue, tt.arrivals, tt.gone...)
+		if served != tt.served || refused != tt.refused {
+			t.Errorf("%d places in the queue, %s came, %v left: served %s, want %s; refused %q, want %q",
+				tt.queue, tt.arrivals, tt.gone, served, tt.served, refused, tt.refused)
+		}
+	}
+}
+
+// Whoever comes one at a time gets every second place beside one who keeps the queue full.
+func TestOneCallerDoesNotKeepTheQueue(t *testing.T) {
+	g := newGate(Options{QueueRequests: 64})
+	held, _ := g.enter(0, 1, false)
+	come := func(caller uint64) *waiter {
+		w := &waiter{done: make(chan struct{}), caller: caller}
+		if !g.lineUpLocked(w) {
+			return nil
+		}
+		return w
+	}
+	var crowd []*waiter
+	for range 1000 { // the crowd's own oldest leave, as their patience ends
+		if w := come(7); w != nil {
+			if crowd = append(crowd, w); len(crowd) > 32 {
+				g.stepOutLocked(crowd[len(crowd)-32])
+			}
+		}
+	}
+	for i := range 100 {
+		for come(7) != nil {
+		}
+		one := come(8)
+		if one == nil {
+			t.Fatal("turned away")
+		}
+		waited := 0
+		for ; one.place.gate == nil; waited++ {
+			if waited == 2 {
+				t.Fatalf("it waits behind %d", waited)
+			}
+			next := g.mu.waiting[0]
+			held.leave()
+			held = next.place
+		}
+		if i > 0 && waited != 2 {
+			t.Fatal("nothing is left for the other")
+		}
+	}
+}
+
+// Through the client: whoever is turned away for another is told what a full queue says.
+func TestAnothersCallGetsAPlaceInAFullQueue(t *testing.T) {
+	release := make(chan bool)
+	st := newStub(t, func(x *exchange) bool { <-release; return fine(x) })
+	a := openai("a", st.url)
+	a.ConcurrencyLimit = 1
+	r := newRig(t, Options{QueueRequests: 3, QueueWaitMS: 60_000}, a)
+	first := crowd(t, r, st, 1)
+	ask := func(caller uint64, told chan error) {
+		req := newRequest(t, r.cat, llm.Chat, plainBody)
+		req.Caller = caller
+		go func() {
+			answer, err := r.client.Do(context.Background(), r.cat, req, new(watcher))
+			if err == nil {
+				_, _ = answer.Body()
+				answer.Close()
+			}
+			told <- err
+		}()
+	}
+	storm, other := make(chan error, 3), make(chan error, 1)
+	for range 3 {
+		ask(7, storm)
+	}
+	eventually(t, "the queue is full", func() bool { return r.client.Health(r.cat)[0].Waiting == 3 })
+	ask(8, other)
+	if e := asError(t, <-storm, llm.KindRateLimited); e.Code != "upstream_rate_limited" || e.RetryAfterMS != 1000 {
+		t.Errorf("%+v", e)
+	}
+	close(release)
+	for _, told := range []chan error{other, storm, storm} {
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	}
+	first.Wait()
+}
+
 // Who waited for a place and got one is told how its attempt ended, not that there was no room.
 func TestWhoGotAPlaceIsToldWhatFailed(t *testing.T) {
 	release := make(chan bool)
@@ -349,7 +497,7 @@ func TestWhatAnOverloadIs(t *testing.T) {
 	_ = g.fillUp(0)
 	told := make(chan bool)
 	go func() {
-		_, ok := g.wait(context.Background(), time.Minute)
+		_, ok := g.wait(context.Background(), time.Minute, 0)
 		told <- ok
 	}()
 	eventually(t, "it waits", func() bool { _, _, n := g.report(); return n == 1 })
@@ -429,7 +577,7 @@ func TestGateUnderFire(t *testing.T) {
 					if rnd.IntN(4) == 0 {
 						cancel()
 					}
-					p, ok = g.wait(ctx, time.Duration(rnd.IntN(1000))*time.Microsecond)
+					p, ok = g.wait(ctx, time.Duration(rnd.IntN(1000))*time.Microsecond, rnd.Uint64N(3))
 					cancel()
 				}
 				if !ok {

@@ -96,7 +96,7 @@ type Options struct {
 	IdleConnections  int   `yaml:"idle_connections"`   // kept to one channel for reuse
 	IdleConnectionMS int64 `yaml:"idle_connection_ms"` // how long an unused connection is kept, or less where the peer says that it closes it sooner
 
-	QueueRequests int    `yaml:"queue_requests"`       // that may wait for a place on one channel
+	QueueRequests int    `yaml:"queue_requests"`       // that may wait for a place on one channel, shared evenly by the callers that wait
 	QueueWaitMS   int64  `yaml:"queue_wait_ms"`        // how long one waits
 	Adapt         string `yaml:"adaptive_concurrency"` // AdaptAfterOverload | AdaptAlways | AdaptOff
 	AdaptStart    int    `yaml:"adaptive_start"`       // places on a channel to begin with
