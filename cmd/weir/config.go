@@ -27,12 +27,18 @@ func (a *app) configCommand() *cobra.Command {
 			if err == nil {
 				err = a.prove(c.Context(), loaded)
 			}
+			var notes []string
+			if err == nil {
+				notes = a.notes(loaded)
+			}
 			if asJSON {
-				return a.checkJSON(path, err)
+				return a.checkJSON(path, notes, err)
 			}
 			if err == nil {
 				fmt.Fprintln(a.out, path+": ok")
-				a.noteExpiry(loaded)
+			}
+			for _, text := range notes {
+				fmt.Fprintln(a.err, "note: "+text)
 			}
 			return err
 		}}
@@ -42,16 +48,14 @@ func (a *app) configCommand() *cobra.Command {
 	return c
 }
 
-// noteExpiry warns of certificates that expire soon: serve takes them, as yet.
-func (a *app) noteExpiry(cfg *config.Config) {
+// notes warn of what serve takes, and the operator may not have meant: limits that nothing tests, certificates that expire soon.
+func (a *app) notes(cfg *config.Config) []string {
 	now := a.clock.Wall()
 	ps, err := openPairs(cfg, now)
 	if err != nil {
-		return // they have been changed since they were found fit
+		return cfg.Notes() // they have been changed since they were found fit
 	}
-	for _, text := range ps.notes(now) {
-		fmt.Fprintln(a.err, "note: "+text)
-	}
+	return append(cfg.Notes(), ps.notes(now)...)
 }
 
 // configApply may be given the gateway's file to find the gateway by; what is applied, the gateway reads itself.
@@ -124,8 +128,11 @@ func (a *app) configSchema() *cobra.Command {
 	return c
 }
 
-func (a *app) checkJSON(path string, err error) error {
+func (a *app) checkJSON(path string, notes []string, err error) error {
 	out := map[string]any{"file": path, "ok": err == nil}
+	if len(notes) > 0 {
+		out["notes"] = notes
+	}
 	if err != nil {
 		out["error"] = err.Error()
 	}

@@ -49,6 +49,7 @@ func (a *app) runServe(ctx context.Context, path string) error {
 		g.start()
 		g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", cfg.Data)
 		g.pairs.remind(g.log, g.clock.Wall())
+		g.note()
 		err = g.superviseUntil(ctx)
 		cancel()
 		<-watched
@@ -192,6 +193,13 @@ func (w *watching) reloads(ctx context.Context, hup <-chan os.Signal) {
 	}
 }
 
+// note warns of what the configuration says without effect.
+func (g *gateway) note() {
+	for _, text := range g.cfg.Notes() {
+		g.log.Warn(text)
+	}
+}
+
 // concerns tells whether a change of the file named may be one of path: of it itself, or of a link beside it, such as
 // ..data, by which a mounted folder is exchanged as a whole.
 func concerns(name, path string) bool {
@@ -219,5 +227,6 @@ func (w *watching) reloadOnce(ctx context.Context, overwrite bool) error {
 		return err
 	}
 	w.log.Info("reloaded", "file", w.path, "module", w.module, "overwrite", overwrite)
+	w.note()
 	return nil
 }

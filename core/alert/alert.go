@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"sync"
@@ -18,7 +19,7 @@ import (
 type Options struct {
 	URL    string `yaml:"url"`    // http or https; alerts are POSTed to it
 	Secret string `yaml:"secret"` // signs them; at least 16 characters
-	At     []int  `yaml:"at"`     // percent of a budget's limit at which each period's alerts are sent, beside the budget's own; 50, 80, 100
+	At     []int  `yaml:"at"`     // percent of a budget's limit at which each period's alerts are sent, beside the budget's own; absent: 50, 80, 100; none: the budget's own only
 }
 
 // DefaultAt are the shares at which alerts are sent where nothing is said.
@@ -32,6 +33,17 @@ const (
 
 // Validate names what is wrong with the options by its field.
 func (o Options) Validate() error {
+	if len(o.At) > maxAt {
+		return llm.Invalid("at", "at: %d shares; at most %d", len(o.At), maxAt)
+	}
+	for i, n := range o.At {
+		if n < 1 || n > maxShare {
+			return llm.Invalid("at", "at: expected percentages from 1 to %d, got %d", maxShare, n)
+		}
+		if slices.Contains(o.At[:i], n) {
+			return llm.Invalid("at", "at: %d stands twice", n)
+		}
+	}
 	if o.URL == "" {
 		return nil
 	}
@@ -39,17 +51,22 @@ func (o Options) Validate() error {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return llm.Invalid("url", "url: expected an address such as https://example.com/weir, got %q", o.URL)
+	case nobodys(u.Hostname()):
+		return llm.Invalid("url", "url: %s is no receiver's address; link-local and metadata addresses are never posted to", u.Hostname())
 	case len(o.Secret) < minSecret:
 		return llm.Invalid("secret", "secret: it has %d characters; at least %d are needed to sign alerts", len(o.Secret), minSecret)
-	case len(o.At) > maxAt:
-		return llm.Invalid("at", "at: %d shares; at most %d", len(o.At), maxAt)
-	}
-	for _, n := range o.At {
-		if n < 1 || n > maxShare {
-			return llm.Invalid("at", "at: expected percentages from 1 to %d, got %d", maxShare, n)
-		}
 	}
 	return nil
+}
+
+// metadata are where clouds tell machines about themselves, beside the link-local addresses.
+var metadata = [...]netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192")}
+
+// nobodys tells addresses that no webhook has.
+func nobodys(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	ip = ip.WithZone("").Unmap()
+	return err == nil && (ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || slices.Contains(metadata[:], ip))
 }
 
 // Parts are what a Sender needs of others; all are required.

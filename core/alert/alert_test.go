@@ -125,6 +125,19 @@ func TestEachShareOnce(t *testing.T) {
 	}
 }
 
+// Without shares for all, the budget's own is told.
+func TestNoShareButTheBudgetsOwn(t *testing.T) {
+	r := newReceiver(t, nil)
+	s, _ := start(t, r.URL)
+	s.spent(1000, 202611, 0)
+	s.spent(1000, 20261130, 70)
+	wait(t, "it did not come", func() bool { return len(r.ids()) > 0 })
+	s.Close()
+	if got := r.ids(); !slices.Equal(got, []string{"3-20261130-70"}) {
+		t.Errorf("%v", got)
+	}
+}
+
 // told keeps what a sender makes durable, as the ledger does.
 type told struct {
 	mu   sync.Mutex
@@ -291,13 +304,21 @@ func TestOptions(t *testing.T) {
 		"secret: it has 3":         {URL: "https://example.com", Secret: "abc"},
 		"at: expected percentages": {URL: "https://example.com", Secret: secret, At: []int{0}},
 		"at: 17 shares":            {URL: "https://example.com", Secret: secret, At: make([]int, 17)},
+		"at: 50 stands twice":      {URL: "https://example.com", Secret: secret, At: []int{80, 50, 50}},
+		"got 2000":                 {At: []int{2000}},
+		"169.254.169.254 is no":    {URL: "http://169.254.169.254/latest", Secret: secret},
+		"fe80::1%eth0 is no":       {URL: "http://[fe80::1%25eth0]/x", Secret: secret},
+		"ffff:169.254.169.254 is":  {URL: "http://[::ffff:169.254.169.254]/x", Secret: secret},
+		"fd00:ec2::254 is no":      {URL: "http://[fd00:ec2::254]/x", Secret: secret},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
 	}
-	if err := (Options{URL: "http://127.0.0.1:9/hook", Secret: secret, At: DefaultAt()}).Validate(); err != nil {
-		t.Error(err)
+	for _, o := range []Options{{URL: "http://127.0.0.1:9/hook", Secret: secret, At: DefaultAt()}, {URL: "https://10.0.0.1", Secret: secret, At: []int{}}, {}} {
+		if err := o.Validate(); err != nil {
+			t.Error(err)
+		}
 	}
 	if New(Options{}, Parts{}) != nil {
 		t.Error("alerts without a receiver")

@@ -146,6 +146,15 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "policies: {labels: [{name: a, source: key}, {name: a, source: key}]}\n", `label "a" stands twice`},
 		{valid + "data: postgres://x\n", `"postgres" is not known`},
 		{valid + "data: config.go\n", "config.go is a file"},
+		{valid + "data: badger://rel\n", "weir.yaml:2:7: data: badger:// takes an absolute folder"},
+		{valid + "channels:\n  - {name: a, provider: openai, base_url: http://h, weight: 0}\n", "weir.yaml:3:61: channels[0].weight: 0 is out of range; it takes 1 to 1000"},
+		{valid + "channels:\n  - {name: a, provider: openai, base_url: http://h, weight: -5}\n", "weight -5; expected 1 to 1000"},
+		{valid + "alerts: {at: [50, 50]}\n", "weir.yaml:2:14: alerts.at: at: 50 stands twice"},
+		{valid + "alerts: {url: \"http://169.254.169.254/\", secret: 0123456789abcdef}\n", "weir.yaml:2:15: alerts.url: url: 169.254.169.254"},
+		{"admin: {token: replace-me-with-a-long-token}\n", "is a sample"},
+		{"admin: {token: ${WEIR_ADMIN_TOKEN}}\n", `weir.yaml:1:17: ',' or '}' must be specified; within {} and [] a ${NAME} has to be quoted, as in "${NAME}"`},
+		{valid + "channels:\n  - {name: ä, credential: x${X}y, state: enabled}\n", `a ${NAME} has to be quoted`},
+		{valid + "alerts: {at: [${X}]}\n", `a ${NAME} has to be quoted`},
 		{"admin: {token: \"0123456789abcdefg \"}\n", "blank"},
 		{valid + "listen: {address: 127.0.0.1:3001}\n", "an address of its own"},
 		{valid + "tokens: {encodings: {x: p50k}}\n", "cl100k, o200k"},
@@ -155,6 +164,49 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 			t.Errorf("%s\ngives %v\nwant  %s", c.text, err, c.want)
 		} else if !regexp.MustCompile(`^weir\.yaml:\d+:\d+: `).MatchString(err.Error()) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q is not file:line:column and one line", err)
+		}
+	}
+}
+
+// TestByteOrderMark: what some editors put before a text is no part of it.
+func TestByteOrderMark(t *testing.T) {
+	if _, err := Parse("weir.yaml", []byte("\ufefflisten: {address: \"127.0.0.1:0\"}\n"+valid), env); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNotes: a limit that nothing tests is told; the example has none, and neither has what an object carries and is tested.
+func TestNotes(t *testing.T) {
+	example, err := Load("../../examples/weir.yaml", env)
+	if err != nil || len(example.Notes()) > 0 {
+		t.Errorf("%v, %v", example.Notes(), err)
+	}
+	const limits = "limits: {global: {qps: 1}, defaults: {ip: {qps: 1}, user: {qps: 0}, custom: {qps: 1}}, dimensions: ["
+	const models = "models: {m: {free: true, qps_limit: 5}}\n"
+	for text, want := range map[string][]string{
+		"":                                                   nil,
+		"limits: {dimensions: [key]}\n":                      nil,
+		"limits: {dimensions: [model]}\n":                    {"limits.dimensions has no key, so the limits of keys and tiers hold only"},
+		"limits: {dimensions: []}\n":                         {"no key"},
+		limits + "key, model]}\n" + models:                   {"no global, so limits.global", "no ip, so limits.defaults.ip"},
+		limits + "key, global, ip]}\n" + models:              {"no model, so the limits of models"},
+		limits + "key, global, ip, model]}\n" + models:       nil,
+		"limits: {dimensions: [global, key+model, model]}\n": {"no key"},
+		"limits: {defaults: {org: {concurrency: 3}}}\n":      {"no org, so limits.defaults.org"},
+	} {
+		c, err := Parse("weir.yaml", []byte(valid+text), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := c.Notes()
+		if len(notes) != len(want) {
+			t.Errorf("%s: %q", text, notes)
+			continue
+		}
+		for i := range want {
+			if !strings.Contains(notes[i], want[i]) {
+				t.Errorf("%s: %q, want %q", text, notes[i], want[i])
+			}
 		}
 	}
 }

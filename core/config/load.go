@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -39,9 +40,10 @@ func Load(path string, env func(string) (string, bool)) (*Config, error) {
 
 // Parse is Load on bytes; name is used in errors.
 func Parse(name string, text []byte, env func(string) (string, bool)) (*Config, error) {
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // by which some editors mark UTF-8
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, located(name, err)
+		return nil, unquoted(text, located(name, err))
 	}
 	if len(file.Docs) > 1 {
 		return nil, &Error{name, line(file.Docs[1]), 1, "a configuration is one document; remove what follows ---"}
@@ -98,6 +100,22 @@ func located(name string, err error) error {
 	}
 	pos := y.GetToken().Position
 	return &Error{name, pos.Line, pos.Column, message}
+}
+
+// unquoted adds to an error of the syntax what to do about it where the brace of a ${NAME} is taken for YAML's own.
+func unquoted(text []byte, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	lines := strings.Split(string(text), "\n")
+	if e.Line < 1 || e.Line > len(lines) {
+		return err
+	}
+	if at := []rune(lines[e.Line-1]); e.Column > 1 && e.Column <= len(at) && string(at[e.Column-2:e.Column]) == "${" {
+		e.Message += `; within {} and [] a ${NAME} has to be quoted, as in "${NAME}"`
+	}
+	return err
 }
 
 // typeWords says what a field takes, to somebody who does not read Go.
@@ -165,6 +183,19 @@ func (c *Config) At(path string, err error) error {
 		return inv
 	}
 	return place(c.source.name, c.source.file, inv)
+}
+
+// has tells whether the file itself has a setting, even one that is zero.
+func (c *Config) has(path string) bool {
+	if c.source.file == nil {
+		return false
+	}
+	p, err := yaml.PathString("$." + path)
+	if err != nil {
+		return false
+	}
+	node, err := p.FilterFile(c.source.file)
+	return err == nil && node != nil
 }
 
 func parent(path string) string {

@@ -6,6 +6,9 @@ import "regexp"
 var sampleWords = regexp.MustCompile(`(?i)change[-_ ]?(me|this|it)|replace[-_ ]?(me|this|it)|place[-_ ]?holder|example|sample|dummy|secret|passw(or)?d|default|insecure` +
 	`|(admin|random|your|my|weir|the)[-_ ]?token|token[-_ ]?here|your|admin|weir|qwertyuiop|asdfghjkl|zxcvbnm|letmein|todo|foobar|test[-_ ]?test`)
 
+// telltale is what only a sample says, whatever is written around it.
+var telltale = regexp.MustCompile(`(?i)(change|replace|fill)[-_ ]?(me|this|it|in)|place[-_ ]?holder|example|your[-_ ]`)
+
 // A token that is not a sample has at least so many characters, and so many different ones, beside sample words and runs.
 const (
 	leastOwn      = 8
@@ -15,6 +18,9 @@ const (
 // isSample says that a token is one that documentation shows or that is made like one: a gateway that accepted it would
 // be open. What counts is what is left without well-known words, and with runs (aaaa, 0123, 4321) as one character.
 func isSample(token string) bool {
+	if telltale.MatchString(token) {
+		return true
+	}
 	own := withoutRuns(sampleWords.ReplaceAllString(token, ""))
 	distinct := map[byte]bool{}
 	for i := range len(own) {

@@ -13,7 +13,7 @@ func TestSampleTokens(t *testing.T) {
 		"changeme-changeme", "changeme-changeme-1", "ChangeMe-ChangeMe-2026", "change-me-change-me-now", "your-admin-token-here", "example-admin-token-1",
 		"placeholder-placeholder", "my-secret-password-1", "weir-admin-token-2", "aaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaab", "0123456789abcdef",
 		"0123456789abcdefgh", "fedcba9876543210", "1234567812345678", "abababababababab", "abcabcabcabcabcabc", "f00df00d-f00df00d", "qwertyuiopasdfghjkl",
-		"----------------------", "replace-me-replace-me",
+		"----------------------", "replace-me-replace-me", "replace-me-with-a-long-token", "CHANGE_ME_to_something_random", "put-your-own-secret-xkcd42",
 	} {
 		if !isSample(token) {
 			t.Errorf("%s passes", token)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -128,6 +129,9 @@ func checkData(data string) error {
 	folder, ok := strings.CutPrefix(data, "badger://")
 	if scheme, _, other := strings.Cut(data, "://"); other && !ok {
 		return wrong("data", "a store of kind %q is not known; use a folder, such as ./data, or badger:///folder", scheme)
+	}
+	if ok && !filepath.IsAbs(folder) {
+		return wrong("data", "badger:// takes an absolute folder, as in badger:///var/lib/weir; a relative one goes without, as in ./data")
 	}
 	if folder == "" {
 		return wrong("data", "a folder is needed, such as ./data")
@@ -277,7 +281,10 @@ func (c *Config) validateObjects() error {
 	channels := slices.Clone(c.Channels)
 	for i := range channels {
 		channels[i].ID = uint64(i + 1)
-		c.Channels[i].Weight, c.Channels[i].State = max(channels[i].Weight, 1), cmp.Or(channels[i].State, "enabled")
+		if path := fmt.Sprintf("channels[%d].weight", i); channels[i].Weight == 0 && c.has(path) {
+			return wrong(path, "0 is out of range; it takes 1 to 1000, and state: disabled where a channel is to get nothing")
+		}
+		c.Channels[i].Weight, c.Channels[i].State = cmp.Or(channels[i].Weight, 1), cmp.Or(channels[i].State, "enabled")
 		if _, err := upstream.NewCatalog(nil, channels[:i+1]); err != nil {
 			return wrong(fmt.Sprintf("channels[%d]", i), "%v", err)
 		}

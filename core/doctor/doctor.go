@@ -74,6 +74,9 @@ func Run(ctx context.Context, o Options) []Check {
 		return []Check{badConfig(o.Path, err)}
 	}
 	checks := []Check{checkConfig(ctx, c, o), checkClock(o.Clock), checkFiles(c.Listen.Connections)}
+	for _, text := range c.Notes() {
+		checks = append(checks, Check{"limits", Warn, text, "add the dimension to limits.dimensions"})
+	}
 	checks = append(checks, checkCertificate("listen", c.Listen.TLS, o.Clock)...)
 	checks = append(checks, checkCertificate("admin", c.Admin.TLS, o.Clock)...)
 	folder, local := folderOf(c.Data)
