@@ -21,6 +21,9 @@ func TestFlagsAreExplained(t *testing.T) {
 		"key create --label tier":                       `--label: expected name=value, got "tier"`,
 		"key list --limt 5":                             "did you mean --limit?",
 		"serv":                                          `weir: unknown command "serv" for "weir"; did you mean "serve"?`,
+		"--versoin":                                     "weir: unknown flag --versoin; did you mean --version?",
+		"--foo":                                         "weir: unknown flag --foo; see `weir --help`",
+		"ledger --foo":                                  "weir ledger: unknown flag --foo; see `weir ledger --help`",
 		"serv --port 5":                                 `unknown command "serv" for "weir"; did you mean "serve"?`,
 		"help serv":                                     `unknown command "serv" for "weir"; did you mean "serve"?`,
 		"help key lst":                                  `unknown command "lst" for "weir key"; did you mean "list"?`,
@@ -41,6 +44,9 @@ func TestFlagsAreExplained(t *testing.T) {
 		"upstream-sim --listen foo":                     `--listen: expected host:port, such as 127.0.0.1:3009, got "foo"`,
 	} {
 		stdout, stderr, code := weir(t, env, strings.Fields(args)...)
+		if strings.Contains(stderr, "weir: weir:") || !strings.HasPrefix(stderr, "weir: ") {
+			t.Errorf("weir %s: %q does not begin with the program's name once", args, stderr)
+		}
 		if code != exitUsage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, "\t") || stdout != "" {
 			t.Errorf("weir %s: exit %d, %q %q, want %d and %q", args, code, stdout, stderr, exitUsage, want)
 		}

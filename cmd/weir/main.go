@@ -76,6 +76,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitDone
 	}
 	if text := err.Error(); text != "" {
+		text = strings.TrimPrefix(text, "weir: ") // of the root command's own flags
 		fmt.Fprintln(a.err, "weir: "+strings.ReplaceAll(strings.TrimSpace(text), "\n", " "))
 	}
 	if e, ok := errors.AsType[*exitError](err); ok {
@@ -104,6 +105,8 @@ func goFlags(args []string) []string {
 func (a *app) root() *cobra.Command {
 	root := group("weir", "An LLM gateway whose limits are programmable")
 	root.SilenceUsage, root.SilenceErrors = true, true
+	root.Version = thisBuild().String()
+	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(helpOf(root))
 	root.AddCommand(a.demo(), a.serve(), a.attack(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.backup(), a.restore(), a.policyCommand(), a.tenantCommand())

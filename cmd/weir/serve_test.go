@@ -469,6 +469,9 @@ func TestVersionAndConfigAndDoctorAsJSON(t *testing.T) {
 			t.Errorf("weir %s prints %s", strings.Join(args, " "), out)
 		}
 	}
+	if flag, command := must(t, nil, "--version"), must(t, nil, "version"); flag != command || !strings.HasPrefix(flag, "weir ") {
+		t.Errorf("--version prints %q, version %q", flag, command)
+	}
 	if out := must(t, nil, "config", "show", "-c", good); strings.Contains(out, testToken) || !strings.Contains(out, "settle_timeout_ms: 5000") {
 		t.Errorf("config show prints %s", out)
 	}

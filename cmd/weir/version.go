@@ -15,6 +15,8 @@ type build struct {
 	Go      string `json:"go"`
 }
 
+func (b build) String() string { return fmt.Sprintf("%s (commit %s, %s)", b.Version, b.Commit, b.Go) }
+
 // thisBuild reads what the toolchain stamped into the binary.
 func thisBuild() build {
 	b := build{Version: "devel", Commit: "unknown", Go: runtime.Version()}
@@ -41,7 +43,7 @@ func (a *app) version() *cobra.Command {
 			if asJSON {
 				return a.printJSON(b)
 			}
-			_, err := fmt.Fprintf(a.out, "weir %s (commit %s, %s)\n", b.Version, b.Commit, b.Go)
+			_, err := fmt.Fprintln(a.out, "weir", b)
 			return err
 		}}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
