@@ -413,10 +413,11 @@ func TestSweepNeverRefills(t *testing.T) {
 func TestDeadMetersAreLookedUpAgain(t *testing.T) {
 	r := newRig(t, Options{})
 	c := claim(1, dim(keyID(3), Limits{TPM: 1}), dim(ID{Kind: Global}, Limits{}))
-	r.gather(c, false)
+	s := new(step)
+	r.gather(s, c, false)
 	r.clock.Advance(time.Minute)
 	r.sweep()
-	if c.step.lock() {
+	if s.lock() {
 		t.Fatal("a dead meter was locked")
 	}
 	r.admit(c)

@@ -15,9 +15,10 @@ const maxTries = 8
 // extend is Reserve for a hold that is already open: the same step, over its present meters when there is output to
 // add, and over new dimensions.
 func (m *Memory) extend(h *hold, dims []Dim, output llm.Tokens) (*Denial, error) {
-	var s step
+	s := m.steps.Get().(*step)
+	defer m.steps.Put(s)
 	for try := 0; ; try++ {
-		if err := m.gatherMore(&s, h, dims, output, try > 0); err != nil {
+		if err := m.gatherMore(s, h, dims, output, try > 0); err != nil {
 			return nil, err
 		}
 		if s.lock() {

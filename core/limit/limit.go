@@ -103,7 +103,6 @@ type Claim struct {
 
 	Shadowed []ID // out: shadow dimensions that would have refused
 
-	step   step   // scratch of the present call
 	denial Denial // what a refusal points to, so that refusing allocates nothing
 }
 

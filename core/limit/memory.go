@@ -70,6 +70,7 @@ type Memory struct {
 	rules   map[Kind]Windows
 	index   index
 	table   table
+	steps   sync.Pool    // of *step
 	wall    atomic.Int64 // wall minus monotonic ms at the last look at the wall clock
 	looked  atomic.Int64 // when that was, in monotonic ms; 0: never
 	stop    chan struct{}
@@ -81,6 +82,13 @@ var _ Limiter = (*Memory)(nil)
 
 // New makes a limiter; Close stops its sweeper. Without a journal nothing is recorded. Options are taken as valid.
 func New(o Options, clock llm.Clock, journal Journal) *Memory {
+	m := unswept(o, clock, journal)
+	m.done.Add(1)
+	go m.sweepUntilStopped()
+	return m
+}
+
+func unswept(o Options, clock llm.Clock, journal Journal) *Memory {
 	m := &Memory{clock: clock, journal: journal, rules: make(map[Kind]Windows), stop: make(chan struct{})}
 	if journal == nil {
 		m.journal = new(unrecorded)
@@ -90,8 +98,7 @@ func New(o Options, clock llm.Clock, journal Journal) *Memory {
 	}
 	m.index.init(m.build)
 	m.table.owner = m
-	m.done.Add(1)
-	go m.sweepUntilStopped()
+	m.steps.New = func() any { return new(step) }
 	return m
 }
 
@@ -110,11 +117,11 @@ func (m *Memory) Meters() int { return m.index.size() }
 // Reserve implements Limiter: one atomic step over all dimensions and the money. Test all, hold all; a refusal
 // has changed nothing, so there is nothing to undo.
 func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, error) {
-	now, err := m.lock(c)
+	s, now, err := m.lock(c)
 	if err != nil {
 		return Reservation{}, nil, err
 	}
-	s := &c.step
+	defer m.steps.Put(s)
 	s.rememberLocked(now, c.Terms)
 	if !s.decideLocked(now, &c.Money, &c.denial) {
 		s.unlock()
@@ -122,7 +129,7 @@ func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, err
 		return Reservation{}, &c.denial, nil
 	}
 	h := m.table.take()
-	h.beginLocked(c, now)
+	h.beginLocked(c, s, now)
 	s.chargeLocked(now, h, 0)
 	s.unlock()
 	if err := m.announce(h, c); err != nil {
@@ -134,30 +141,32 @@ func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, err
 
 // Peek implements Limiter.
 func (m *Memory) Peek(_ context.Context, c *Claim) (*Denial, error) {
-	now, err := m.lock(c)
+	s, now, err := m.lock(c)
 	if err != nil {
 		return nil, err
 	}
-	defer c.step.unlock()
-	if c.step.decideLocked(now, &c.Money, &c.denial) {
+	defer m.steps.Put(s)
+	defer s.unlock()
+	if s.decideLocked(now, &c.Money, &c.denial) {
 		return nil, nil
 	}
 	return &c.denial, nil
 }
 
-// lock resolves the claim into its step, locks every meter of it, reads the clock once and fixes what is asked for.
-func (m *Memory) lock(c *Claim) (time.Duration, error) {
+// lock resolves the claim into a step, locks every meter of it, reads the clock once and fixes what is asked for. The caller
+// unlocks the step and gives it back.
+func (m *Memory) lock(c *Claim) (*step, time.Duration, error) {
 	if c.N < 0 || c.N > MaxDims {
-		return 0, fmt.Errorf("a claim has at most %d dimensions, not %d", MaxDims, c.N)
+		return nil, 0, fmt.Errorf("a claim has at most %d dimensions, not %d", MaxDims, c.N)
 	}
 	for i := range c.N {
 		if err := c.Dims[i].ID.Kind.check(); err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 	}
-	s := &c.step
+	s := m.steps.Get().(*step)
 	for sure := false; ; sure = true {
-		m.gather(c, sure)
+		m.gather(s, c, sure)
 		if s.lock() {
 			break
 		}
@@ -165,7 +174,7 @@ func (m *Memory) lock(c *Claim) (time.Duration, error) {
 	now := m.clock.Mono()
 	s.grantLocked(c, sane(c.Input), sane(c.Output))
 	c.Shadowed = s.shadowLocked(now, c.Shadowed[:0])
-	return now, nil
+	return s, now, nil
 }
 
 // sane bounds what one request can ask for, so that no sum of holds overflows: no model says four billion tokens.
@@ -180,8 +189,7 @@ func (k Kind) check() error {
 }
 
 // gather finds the meters of a claim. sure asks past the lock-free index, after a dead meter was met.
-func (m *Memory) gather(c *Claim, sure bool) {
-	s := &c.step
+func (m *Memory) gather(s *step, c *Claim, sure bool) {
 	s.reset()
 	for i := range c.N {
 		d := &c.Dims[i]

@@ -129,9 +129,7 @@ func TestL12RetryAfterIsExact(t *testing.T) {
 		for _, k := range []Kind{Key, Model, Global, Custom} {
 			o.Algorithms[k] = Windows{QPS: algorithms[rnd.IntN(3)], TPM: algorithms[rnd.IntN(3)]}
 		}
-		m := &Memory{clock: clock, journal: new(unrecorded), rules: o.Algorithms}
-		m.index.init(m.build)
-		m.table.owner = m
+		m := unswept(o, clock, nil)
 		c := randomState(rnd, m, clock)
 		d, err := m.Peek(ctx, c)
 		if err != nil {

@@ -28,8 +28,7 @@ const (
 
 // beginLocked starts the story of a hold: nothing is sent, nothing is owed. Its money meters count it as open, so that
 // they stay even where nothing is held on them: a free model's top-up still asks them.
-func (h *hold) beginLocked(c *Claim, now time.Duration) {
-	s := &c.step
+func (h *hold) beginLocked(c *Claim, s *step, now time.Duration) {
 	h.key = c.Caller.Key
 	h.balance, h.nquotas, h.amount = s.balance, s.nquotas, 0
 	h.keepMoney(&c.Money)

@@ -26,8 +26,7 @@ type ask struct {
 	held        uint8 // 1 + index of the charge a top-up adds to; 0: a new charge, which spends a request too
 }
 
-// step is one atomic step over up to maxCharges dimensions, a balance and a quota for each window. It lives in the claim, so that it
-// needs no memory of its own.
+// step is one atomic step over up to maxCharges dimensions, a balance and a quota for each window. It is pooled, for one call.
 type step struct {
 	asks  [maxCharges]ask
 	n     int
@@ -254,8 +253,7 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 		if a.held > 0 {
 			h.charges[a.held-1].postLocked(now, a.tokens)
 		} else {
-			h.charges[h.n].beginLocked(now, a, layer)
-			h.n++
+			h.nextCharge().beginLocked(now, a, layer)
 			a.qpsLeft--
 		}
 		if !a.loose {

@@ -47,7 +47,7 @@ type hold struct {
 	notedAt    time.Duration
 	layer      uint8
 	n          int
-	charges    [maxCharges]charge
+	charges    []charge // the first n of them; the others keep their memory
 	requests   Rate
 	tokens     Rate
 	entry      llm.Entry // what is handed to the journal, which copies it
@@ -109,6 +109,15 @@ func (t *table) holds() []*hold {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.all[:len(t.mu.all):len(t.mu.all)]
+}
+
+// nextCharge is one more charge to fill.
+func (h *hold) nextCharge() *charge {
+	if h.n == len(h.charges) {
+		h.charges = append(h.charges, charge{})
+	}
+	h.n++
+	return &h.charges[h.n-1]
 }
 
 // open publishes a filled slot and gives the handle.
