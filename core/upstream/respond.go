@@ -246,6 +246,7 @@ func (r *Response) next(until *time.Time, d time.Duration) ([]byte, error) {
 			r.fail(llm.Errorf(llm.KindUpstream, "the upstream sent an event of over %d bytes", limit), nil)
 			return nil, r.err
 		}
+		ev.idle()
 		if r.listen(until, d) {
 			return nil, nil
 		}

@@ -168,13 +168,21 @@ func (e *events) rest(framed bool) []byte {
 	return e.buf
 }
 
-func (e *events) free() {
-	if e.box != nil {
-		if cap(e.buf) <= eventKeep {
-			*e.box = e.buf[:0]
-		}
-		eventBuffers.Put(e.box)
+// idle gives an empty buffer back until more comes: most streams are silent most of the time.
+func (e *events) idle() {
+	if e.box == nil || len(e.buf) > 0 {
+		return
 	}
+	if cap(e.buf) <= eventKeep {
+		*e.box = e.buf
+	}
+	eventBuffers.Put(e.box)
+	e.box, e.buf = nil, nil
+}
+
+func (e *events) free() {
+	e.buf = e.buf[:0]
+	e.idle()
 	*e = events{}
 }
 
