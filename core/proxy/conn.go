@@ -29,6 +29,7 @@ const (
 	backlogBytes = 64 << 10 // of an answer that the system holds unsent
 
 	openingBytes = len("POST /v1/messages")
+	arrivalBytes = 16 << 10
 )
 
 // conns are the open client connections: bounded, so that a flood waits in the kernel and not in memory, and known,
@@ -213,6 +214,11 @@ type conn struct {
 	shaken  bool // the handshake of TLS has been tried
 	begun   bool // a request has begun to arrive
 	opening [openingBytes]byte
+	box     *[arrivalBytes]byte   // what had arrived when the request began
+	ahead   []byte                // of it, what fasthttp has not read yet
+	arrive  func(fd uintptr) bool // arrived, bound once
+	got     int                   // its outcome
+	failed  error
 	size    int64     // bytes of it that were read
 	charged int64     // of them, to the budget of all
 	starved bool      // the budget was spent
@@ -227,6 +233,7 @@ func (cs *conns) add(nc net.Conn) *conn {
 		c.addr = a.AddrPort().Addr().Unmap()
 		c.ip, c.ipName = c.addr.String(), limit.IPName(c.addr)
 	}
+	c.arrive = c.arrived
 	if c.raw != nil && c.addr.IsValid() {
 		boundBacklog(c.raw)
 	}
@@ -257,37 +264,96 @@ func rawConn(nc net.Conn) syscall.RawConn {
 	return raw
 }
 
-// Read implements net.Conn. It remembers how a request begins: when a request is too large to be read, fasthttp has
-// forgotten its path by the time it asks for an answer.
-func (c *conn) Read(p []byte) (int, error) {
-	if c.begun {
+// Read implements net.Conn. fasthttp asks for a request's first byte alone, and takes a buffer for the rest only then, so
+// that nobody who is silent, or is only told a stream, occupies one. With that byte comes all that has arrived, and is kept
+// ahead. How the request begins is remembered: when one is too large to be read, fasthttp has forgotten its path by the time
+// it asks for an answer.
+func (c *conn) Read(p []byte) (n int, err error) {
+	switch {
+	case !c.begun:
+		return c.begin(p)
+	case len(c.ahead) > 0:
+		n = c.giveAhead(p)
+	default:
 		if err := c.pace(); err != nil {
 			return 0, err
 		}
-		n, err := c.Conn.Read(p)
-		if !c.charge(n) {
-			return 0, errCrowded
-		}
-		return n, err
-	}
-	since := max(int64(c.conns.clock.Mono()), 1)
-	c.idle.Store(since)
-	n, err := 0, c.shake()
-	if err == nil {
 		n, err = c.Conn.Read(p)
 	}
+	if !c.charge(n) {
+		return 0, errCrowded
+	}
+	return n, err
+}
+
+// begin waits for a request.
+func (c *conn) begin(p []byte) (int, error) {
+	since := max(int64(c.conns.clock.Mono()), 1)
+	c.idle.Store(since)
+	n, err := c.arrival()
 	if !c.idle.CompareAndSwap(since, connBusy) {
 		return 0, net.ErrClosed
 	}
 	if n > 0 {
 		c.begun = true
 		c.opening = [openingBytes]byte{}
-		copy(c.opening[:], p[:n])
+		copy(c.opening[:], c.box[:n])
+		c.ahead = c.box[:n]
+		n = c.giveAhead(p)
+	} else if c.box != nil {
+		c.unbox()
 	}
 	if wrong, ok := errors.AsType[tls.RecordHeaderError](err); ok && wrong.Conn != nil {
 		c.refusePlain(wrong.RecordHeader[:])
 	}
 	return n, err
+}
+
+// arrivals are buffers for what has arrived when a request begins. They are held from there until fasthttp has read it.
+var arrivals = sync.Pool{New: func() any { return new([arrivalBytes]byte) }}
+
+// arrival reads what there is into a box, once there is something.
+func (c *conn) arrival() (int, error) {
+	if err := c.shake(); err != nil {
+		return 0, err
+	}
+	if err := c.Conn.SetReadDeadline(c.until); err != nil {
+		return 0, err
+	}
+	if !parks || c.raw == nil || c.Conn != c.socket { // what TLS has read is in a buffer of its own
+		c.box = arrivals.Get().(*[arrivalBytes]byte)
+		return c.Conn.Read(c.box[:])
+	}
+	if err := c.raw.Read(c.arrive); err != nil {
+		return 0, err
+	}
+	if c.got == 0 && c.failed == nil {
+		return 0, io.EOF
+	}
+	return c.got, c.failed
+}
+
+// arrived reads from a socket, and takes a box for it only when there is something to read.
+func (c *conn) arrived(fd uintptr) bool {
+	c.box = arrivals.Get().(*[arrivalBytes]byte)
+	var again bool
+	if c.got, again, c.failed = readNow(int(fd), c.box[:]); again {
+		c.unbox()
+	}
+	return !again
+}
+
+func (c *conn) giveAhead(p []byte) int {
+	n := copy(p, c.ahead)
+	if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
+		c.unbox()
+	}
+	return n
+}
+
+func (c *conn) unbox() {
+	arrivals.Put(c.box)
+	c.box, c.ahead = nil, nil
 }
 
 // shake does the handshake of TLS, in the time that a request's head has.
@@ -304,10 +370,7 @@ func (c *conn) shake() error {
 	if err := t.SetDeadline(due); err != nil {
 		return err
 	}
-	if err := t.Handshake(); err != nil {
-		return err
-	}
-	return t.SetReadDeadline(c.until)
+	return t.Handshake()
 }
 
 const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +

@@ -150,6 +150,7 @@ func New(o Options, p Parts) *Server {
 		Concurrency:                  o.Connections + 1, // conns is the limit, and waits instead of refusing
 		ReadTimeout:                  time.Duration(o.ReadTimeoutMS) * time.Millisecond,
 		IdleTimeout:                  idleTimeout,
+		ReduceMemoryUsage:            true, // buffers are taken when a request comes, and the reader's given back before it is served
 		LazyRequestTime:              true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,

@@ -41,7 +41,7 @@ func (w *watch) start(nc *conn) {
 		return
 	}
 	w.conn, w.armed = nc, true
-	_ = nc.SetReadDeadline(time.Time{}) // that of the request; it would end the watch
+	_ = nc.Conn.SetReadDeadline(time.Time{}) // that of the request; it would end the watch
 	w.timer.Reset(watchAfter)
 }
 
@@ -49,13 +49,13 @@ func (w *watch) start(nc *conn) {
 func (w *watch) stop() bool {
 	if w.armed && !w.timer.Stop() {
 		w.over <- struct{}{}
-		_ = w.conn.SetReadDeadline(time.Unix(1, 0)) // wakes the parked peek; a closed socket has woken it already
+		_ = w.conn.Conn.SetReadDeadline(time.Unix(1, 0)) // wakes the parked peek; a closed socket has woken it already
 		<-w.done
 		select {
 		case <-w.over:
 		default:
 		}
-		_ = w.conn.SetReadDeadline(time.Time{}) // fasthttp sets its own before the next request
+		_ = w.conn.Conn.SetReadDeadline(time.Time{}) // fasthttp sets its own before the next request
 	}
 	w.armed, w.conn = false, nil
 	return w.fired.Load()
