@@ -158,10 +158,10 @@ func TestS01Spellings(t *testing.T) {
 }
 
 func TestEventLimit(t *testing.T) {
-	s := newStub(t, func(x *exchange) bool { return x.stream("data: " + strings.Repeat("x", 9<<20)) })
+	s := newStub(t, func(x *exchange) bool { return x.stream("data: " + strings.Repeat("x", 5<<20)) })
 	r := newRig(t, Options{}, openai("a", s.url))
 	got, err := r.stream()
-	contains(t, asError(t, err, llm.KindUpstream).Message, "an event of over 8388608 bytes")
+	contains(t, asError(t, err, llm.KindUpstream).Message, "an event of over 4194304 bytes")
 	if len(got) != 0 {
 		t.Error("part of it was given out")
 	}

@@ -111,7 +111,7 @@ func (o Options) Defaults() Options {
 	fill(&o.HeaderTimeoutMS, 120_000)
 	fill(&o.IdleTimeoutMS, 120_000)
 	fill(&o.ResponseBytes, 64<<20)
-	fill(&o.EventBytes, 8<<20)
+	fill(&o.EventBytes, 4<<20)
 	fill(&o.Connections, 2048)
 	fill(&o.IdleConnections, 256)
 	fill(&o.IdleConnectionMS, 45_000)
