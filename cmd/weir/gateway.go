@@ -252,7 +252,8 @@ func ignoreClosed(err error) error {
 
 // start serves both listeners until close.
 func (g *gateway) start() {
-	g.adminHTTP = &http.Server{Handler: g.api.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn)}
+	head := time.Duration(g.born.Listen.HeadTimeoutMS) * time.Millisecond // as the clients' listener, but for large modules there is more time
+	g.adminHTTP = &http.Server{Handler: admin.Steady(g.api.Handler(), g.clock, head, time.Minute), ReadHeaderTimeout: head, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn)}
 	g.onClose(func() error {
 		g.serving.Wait()
 		return nil

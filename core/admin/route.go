@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -209,6 +210,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	switch {
 	case errors.As(err, &big):
 		return nil, tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &llm.Error{Kind: llm.KindInvalid, Status: http.StatusRequestTimeout, Code: "request_timeout",
+			Message: "the body did not arrive in time; it has to bring 1 KiB a second"}
 	case err != nil:
 		return nil, llm.Invalid("", "the body could not be read: it ended before its announced length")
 	}
