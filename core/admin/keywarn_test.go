@@ -33,3 +33,26 @@ func TestALabelOfNoTierIsToldToTheOperator(t *testing.T) {
 	f.ok("POST", "/admin/policies/priority/activate", nil)
 	f.ok("GET", "/admin/keys/2", nil).has(t, "warnings", "[]")
 }
+
+// A band that is to slow a key down needs a rate to make smaller: the key's own, its tier's, or that of the tier a label says.
+func TestABandThatSlowsNothingIsToldToTheOperator(t *testing.T) {
+	t.Parallel()
+	f := openFixture(t, admin.Options{Currency: "cny", Tiers: map[string]limit.Limits{"free": {QPS: 1}, "open": {Concurrency: 3}}})
+	f.account()
+	slow := j{"day": j{"limitCny": 5, "slowPercent": 80}, "week": j{"limitCny": 9, "slowPercent": 90}}
+	all := f.ok("POST", "/admin/keys", j{"userId": 1, "name": "s", "budgets": slow})
+	for i, w := range []string{"week", "day"} {
+		if got := fmt.Sprint(all.at(fmt.Sprintf("warnings.%d", i))); !strings.HasPrefix(got, "budgets."+w+".slowPercent: it slows nothing down") {
+			t.Errorf("warning %d: %s", i, got)
+		}
+	}
+	f.ok("PATCH", "/admin/keys/2", j{"tpmLimit": 100}).has(t, "warnings", "[]")
+	f.ok("PATCH", "/admin/keys/2", j{"tpmLimit": nil, "qpsLimit": nil, "tier": "free"}).has(t, "warnings", "[]")
+	if got := f.ok("PATCH", "/admin/keys/2", j{"tier": "open"}).at("warnings"); len(got.([]any)) != 2 {
+		t.Errorf("a tier without rates: %v", got)
+	}
+	f.ok("PATCH", "/admin/keys/2", j{"budgets": j{"day": nil, "week": j{"slowPercent": nil}}}).has(t, "warnings", "[]")
+	f.ok("PATCH", "/admin/keys/2", j{"budgets": slow, "labels": j{"tier": "free"}})
+	f.ok("POST", "/admin/policies/default/activate", nil)
+	f.ok("GET", "/admin/keys/2", nil).has(t, "warnings", "[]")
+}
