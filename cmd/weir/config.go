@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 
@@ -61,7 +63,7 @@ func (a *app) notes(cfg *config.Config) []string {
 // configApply may be given the gateway's file to find the gateway by; what is applied, the gateway reads itself.
 func (a *app) configApply() *cobra.Command {
 	c := &cobra.Command{Use: "apply", Short: "Let a running gateway's file win over what the admin API changed", Args: exactly(),
-		Long: "A file seeds what the store lacks, and what the admin API changed wins, until this command: then everything the file names is as the file says. What only the API knows stays."}
+		Long: "A file seeds what the store lacks, and what the admin API changed wins, until this command: then everything the file names is as the file says. What only the API knows stays, and so does what only an earlier file named, which is told."}
 	r := a.remoteFlags(c)
 	path := c.Flags().StringP("config", "c", "", "the gateway's configuration `file`, for its admin address and token; the gateway applies the file that it was started with")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -72,9 +74,29 @@ func (a *app) configApply() *cobra.Command {
 			}
 			r.url, r.token = or(r.url, adminURL(cfg.Admin)), or(r.token, cfg.Admin.Token)
 		}
-		return r.call(c.Context(), "POST", "/admin/config/apply", nil)
+		return r.applied(c.Context())
 	}
 	return c
+}
+
+// applied has the gateway apply its file, and tells for people what stays although the file does not name it.
+func (r *remote) applied(ctx context.Context) error {
+	raw, err := r.do(ctx, "POST", "/admin/config/apply", nil, "application/json")
+	if err != nil || r.json {
+		return errors.Join(err, r.print(raw, nil))
+	}
+	var answer struct {
+		Applied  bool
+		Warnings []string
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	fmt.Fprintln(r.app.out, "applied ", answer.Applied)
+	for _, text := range answer.Warnings {
+		fmt.Fprintln(r.app.err, "note: "+text)
+	}
+	return nil
 }
 
 // adminURL is where a gateway on this machine has its admin listener.

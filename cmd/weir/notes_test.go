@@ -30,3 +30,16 @@ func TestNotesOfAFile(t *testing.T) {
 	p := serve(t, "limits: {dimensions: [model]}\n")
 	eventually(t, "serve tells", func() bool { return strings.Contains(p.log(), note) })
 }
+
+// TestApplyTellsWhatStays: what the file no longer names is told beside the answer, not in it.
+func TestApplyTellsWhatStays(t *testing.T) {
+	const text = "model x is no longer in the file and stays: weir model delete x"
+	stub, env := stubAdmin(t)
+	stub.answer = `{"applied":true,"warnings":["` + text + `"]}`
+	if out, stderr, code := weir(t, env, "config", "apply"); code != exitDone || out != "applied  true\n" || stderr != "note: "+text+"\n" {
+		t.Errorf("exit %d: %q %q", code, out, stderr)
+	}
+	if out := must(t, env, "config", "apply", "--json"); !strings.Contains(out, text) {
+		t.Errorf("%s", out)
+	}
+}

@@ -73,6 +73,7 @@ type API struct {
 	// Views for readers; replaced by who holds the turn.
 	goods     atomic.Pointer[goods]
 	global    atomic.Pointer[limit.Limits]
+	left      atomic.Pointer[[]string] // by the last Seed: what only an earlier configuration named
 	rules     atomic.Pointer[rules]
 	envelopes atomic.Pointer[policy.Envelopes] // for the next Seed
 	enforced  atomic.Pointer[policy.Envelopes] // what the policy host has
@@ -101,6 +102,7 @@ func New(o Options, p Parts) *API {
 	a.suffix = suffixOf(o.Currency)
 	a.goods.Store(new(goods))
 	a.global.Store(new(limit.Limits))
+	a.left.Store(&[]string{})
 	a.rules.Store(new(rules))
 	a.enforced.Store(new(policy.Envelopes))
 	a.SetEnvelopes(o.Envelopes)

@@ -149,6 +149,35 @@ func TestSeedFillsAndFollows(t *testing.T) {
 	f.ok("GET", "/admin/audit?limit=1", nil).has(t, "data.0.actor", "config", "data.0.action", "config.apply")
 }
 
+// What only an earlier configuration named stays in use, and an apply says so and how it goes; what the API made, or took away, is
+// nobody's news.
+func TestApplySaysWhatStays(t *testing.T) {
+	f := newFixture(t)
+	s := seed()
+	f.api.Apply = func(ctx context.Context) error { return f.api.Seed(ctx, s, true) }
+	f.ok("PUT", "/admin/models/mine", j{"free": true})
+	f.ok("POST", "/admin/config/apply", nil).has(t, "applied", true, "warnings", "[]")
+	s.Models, s.Policies = s.Models[1:], nil
+	s.Channels = append([]upstream.Channel{{Name: "new", Provider: "openai", BaseURL: "http://127.0.0.1:9"}}, s.Channels[1:]...)
+	for i := range s.Models {
+		s.Models[i].Channels = nil
+	}
+	want := []string{"model a is no longer in the file and stays: weir model delete a", "channel main is no longer in the file and stays: weir channel delete 1",
+		"policy default is no longer in the file and stays active: weir policy activate NAME takes another"}
+	for range 2 { // until they are gone
+		a := f.ok("POST", "/admin/config/apply", nil)
+		for i, w := range want {
+			if got := a.at(fmt.Sprintf("warnings.%d", i)); got != w {
+				t.Errorf("%v, want %s", got, w)
+			}
+		}
+	}
+	f.ok("DELETE", "/admin/models/a", nil)
+	f.ok("DELETE", "/admin/channels/1", nil)
+	f.ok("POST", "/admin/policies/priority/activate", nil)
+	f.ok("POST", "/admin/config/apply", nil).has(t, "warnings", "[]")
+}
+
 func TestSeedFailsWhole(t *testing.T) {
 	f := newFixture(t)
 	f.seed(seed(), false)

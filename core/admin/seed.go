@@ -76,11 +76,44 @@ func (a *API) Seed(ctx context.Context, s Seed, overwrite bool) error {
 			return fmt.Errorf("policy %s: %w", p.Name, err)
 		}
 	}
-	err = g.finish(ctx)
-	if err == nil && s.Then != nil {
+	if err := g.finish(ctx); err != nil {
+		return err
+	}
+	left := g.left(s)
+	a.left.Store(&left)
+	for _, text := range left {
+		a.Log.Warn(text)
+	}
+	if s.Then != nil {
 		s.Then()
 	}
-	return err
+	return nil
+}
+
+// left says what an earlier configuration made and this one does not name: it stays, since what is in use is never taken away by
+// the absence of a line.
+func (g *seeding) left(s Seed) []string {
+	notes := []string{}
+	tell := func(what, stays, command string) {
+		notes = append(notes, fmt.Sprintf("%s is no longer in the file and stays%s: %s", what, stays, command))
+	}
+	for _, m := range g.goods.models {
+		_, ours := g.seeded["model/"+m.Name]
+		if ours && !slices.ContainsFunc(s.Models, func(o upstream.Model) bool { return o.Name == m.Name }) {
+			tell("model "+m.Name, "", "weir model delete "+m.Name)
+		}
+	}
+	for _, ch := range g.goods.channels {
+		_, ours := g.seeded["channel/"+ch.Name]
+		if ours && !slices.ContainsFunc(s.Channels, func(o upstream.Channel) bool { return o.Name == ch.Name }) {
+			tell("channel "+ch.Name, "", fmt.Sprintf("weir channel delete %d", ch.ID))
+		}
+	}
+	bound := g.rules.bound[policy.Operator]
+	if len(s.Policies) == 0 && bound.Current != nil && g.seeded["binding/"+policy.Operator.String()] == digest(encode(bound.Current)) {
+		tell("policy "+bound.Current.Module, " active", "weir policy activate NAME takes another")
+	}
+	return notes
 }
 
 // wants decides whether an object is to be written, and remembers that the configuration made it.
@@ -295,5 +328,5 @@ func (a *API) applyConfig(c *call) (answer, error) {
 		}
 		return answer{}, llm.Invalid("config", "the configuration serves on as it was: %v", err)
 	}
-	return ok(map[string]bool{"applied": true}), nil
+	return ok(object{{"applied", true}, {"warnings", *a.left.Load()}}), nil
 }
