@@ -8,21 +8,20 @@ func (t *tally) anthropic(c *cursor, start bool) (found bool) {
 	if !c.enter('{') {
 		return false
 	}
-	t.disjoint = true
-	split := llm.Tokens(0)
+	n, split := blank(), llm.Tokens(0)
+	t.disjoint, n.disjoint = true, true
 	for {
 		name, ok := c.key()
 		if !ok {
-			t.written = max(t.written, split)
-			return !c.bad && t.usage().Total() > 0
+			break
 		}
 		switch string(name) {
 		case "input_tokens":
-			t.sawInput = set(&t.input, c) || t.sawInput
+			set(&n.input, c)
 		case "cache_read_input_tokens":
-			set(&t.read, c)
+			set(&n.read, c)
 		case "cache_creation_input_tokens":
-			set(&t.written, c)
+			set(&n.written, c)
 		case "cache_creation": // the same by how long it is kept
 			split = 0
 			each(c, func([]byte) {
@@ -31,13 +30,18 @@ func (t *tally) anthropic(c *cursor, start bool) (found bool) {
 				split = min(split+n, mostTokens)
 			})
 		case "output_tokens":
-			if set(&t.output, c) && !start {
-				t.sawOutput, t.stale = true, false
-			}
+			set(&n.output, c)
 		default:
 			c.skip()
 		}
 	}
+	if split > 0 {
+		n.written = max(n.written, split)
+	}
+	if was := *t; t.take(n) && start {
+		t.sawOutput, t.stale = was.sawOutput, was.stale
+	}
+	return !c.bad && t.usage().Total() > 0
 }
 
 // readMessages reads one event of /v1/messages.

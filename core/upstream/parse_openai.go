@@ -30,15 +30,38 @@ func (t *tally) reported(spoke bool) Reported {
 	return Reported{Input: t.sawInput && t.usage().InputTokens > 0, Output: t.sawOutput && (t.output > 0 || !spoke)}
 }
 
-// openAI reads a usage object of chat, completions, embeddings (prompt_tokens ...) or responses (input_tokens ...). A
-// later one replaces the halves of an earlier one that it has: some servers repeat it, growing, with each chunk. One that
+// blank is a report before it is read: what it leaves out stays negative.
+func blank() tally { return tally{input: -1, read: -1, written: -1, output: -1} }
+
+// take replaces what n reports, and tells whether that is the output: some servers repeat usage, growing, with each chunk,
+// and correct it in the end. What n leaves out stays; so does what it has as zero where more is known, for that is what
+// servers write that do not know.
+func (t *tally) take(n tally) (output bool) {
+	if max(n.input, n.read, n.written) > 0 {
+		if n.input > 0 || n.input == 0 && n.disjoint {
+			t.input, t.sawInput = n.input, true
+		}
+		if n.read >= 0 {
+			t.read = n.read
+		}
+		if n.written >= 0 {
+			t.written = n.written
+		}
+	}
+	if output = n.output > 0 || n.output == 0 && (t.output == 0 || !t.sawOutput); output {
+		t.output, t.sawOutput, t.stale = n.output, true, false
+	}
+	return output
+}
+
+// openAI reads a usage object of chat, completions, embeddings (prompt_tokens ...) or responses (input_tokens ...). One that
 // counts nothing at all reports nothing. found: it has the output, or a total to infer it from.
 func (t *tally) openAI(c *cursor) (found bool) {
 	if !c.enter('{') {
 		return false
 	}
-	var n tally
-	total := llm.Tokens(-1)
+	n := blank()
+	total, reasoning := llm.Tokens(-1), llm.Tokens(0)
 	for {
 		name, ok := c.key()
 		if !ok {
@@ -48,41 +71,45 @@ func (t *tally) openAI(c *cursor) (found bool) {
 		case "prompt_tokens", "input_tokens":
 			set(&n.input, c)
 		case "completion_tokens", "output_tokens":
-			n.sawOutput = set(&n.output, c) || n.sawOutput
+			set(&n.output, c)
 		case "total_tokens":
 			set(&total, c)
 		case "prompt_tokens_details", "input_tokens_details":
 			n.details(c)
+		case "completion_tokens_details", "output_tokens_details":
+			each(c, func(name []byte) {
+				if string(name) == "reasoning_tokens" {
+					set(&reasoning, c)
+				} else {
+					c.skip()
+				}
+			})
 		case "prompt_cache_hit_tokens":
 			set(&n.read, c)
 		default:
 			c.skip()
 		}
 	}
-	if !n.sawOutput && n.input > 0 && total >= n.input {
-		n.output, n.sawOutput = total-n.input, true
-	}
-	if c.bad || n.input+n.output == 0 {
+	n.withReasoning(total, reasoning)
+	if c.bad || max(n.input, 0)+max(n.output, 0) == 0 {
 		return false
 	}
-	if n.input > 0 {
-		t.input, t.read, t.written, t.sawInput = n.input, n.read, n.written, true
+	return t.take(n)
+}
+
+// withReasoning makes reasoning a part of the output, which it is with OpenAI. Others count it beside the output, and some
+// only in the total; what is more than the output cannot be a part of it.
+func (t *tally) withReasoning(total, reasoning llm.Tokens) {
+	switch {
+	case t.input > 0 && total >= t.input+max(t.output, 0):
+		t.output = total - t.input
+	case t.output >= 0 && reasoning > t.output:
+		t.output += reasoning
 	}
-	if n.sawOutput {
-		t.output, t.sawOutput, t.stale = n.output, true, false
-	}
-	return n.sawOutput
 }
 
 func (t *tally) details(c *cursor) {
-	if !c.enter('{') {
-		return
-	}
-	for {
-		name, ok := c.key()
-		if !ok {
-			return
-		}
+	each(c, func(name []byte) {
 		switch string(name) {
 		case "cached_tokens":
 			set(&t.read, c)
@@ -91,7 +118,7 @@ func (t *tally) details(c *cursor) {
 		default:
 			c.skip()
 		}
-	}
+	})
 }
 
 func set(field *llm.Tokens, c *cursor) bool {

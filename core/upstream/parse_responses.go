@@ -60,10 +60,10 @@ func (p *Parser) readResponses(c *cursor) {
 }
 
 func (p *Parser) responsesEvent(c *cursor, s *said) {
+	p.usageIn(c, s.response)
 	switch string(s.kind) {
 	case "response.completed", "response.incomplete", "response.failed":
 		p.ev.Terminal, p.ev.Error = true, string(s.kind) == "response.failed"
-		p.usageIn(c, s.response)
 		p.told.answer(p.ep, cursor{b: s.response})
 		if !p.ev.HasUsage {
 			p.shown(c, s)
