@@ -40,9 +40,10 @@ func (c class) full() bool { return c == limited || c == busy }
 //
 // 429, 503, 529, 401 and 402 cool at once; other failures and 403 after threshold in a row. A channel that has too much
 // to do says how long it wants to be left alone, or is asked again soon: a probe is one request, and a long sleep wastes
-// what it could have done. A 503 that names no wait keeps only its caller away until a second one gets it. Each
-// cool-down starts an epoch; verdicts of calls admitted before it are old news and neither lengthen nor end it, so 64
-// calls that fail together count as one failure. Calls that were cut say nothing at all.
+// what it could have done. A 503 that names no wait keeps only its caller away until a second one gets it. A 429 that
+// names none does not cool where there were only too many at once; see gate. Each cool-down starts an epoch; verdicts of
+// calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
+// failure. Calls that were cut say nothing at all.
 //
 // Nobody puts a channel to sleep for the others. A caller is an org: its users make keys as they like, and two of those
 // must not pass for two callers. What failed after a request was sent can be that request's own fault, so a row of
@@ -100,7 +101,7 @@ func (h *health) admit(now time.Duration, caller uint64) (ticket, bool) {
 		return ticket{}, false
 	}
 	if h.mu.state == up {
-		probe := caller != 0 && caller == h.mu.cause
+		probe := caller != 0 && caller == h.mu.cause && h.mu.own > 0
 		if probe {
 			h.mu.own = now + probeEvery
 		}
@@ -152,6 +153,7 @@ type verdict struct {
 	wait   time.Duration // what the channel asked for; 0: nothing
 	caller uint64        // 0: not known
 	unsent bool          // nothing of a request was sent: it is no request's fault
+	crowd  bool          // a 429 for there being too many at once, as far as the gate can tell
 }
 
 // vague tells a 503 without a wait: one caller's requests can bring that about, so the others are kept away by the second
@@ -174,11 +176,25 @@ func (v *verdict) asks(level int) time.Duration {
 	return min(max(min(coolFirst<<level, coolBusy), v.wait), coolMost)
 }
 
-// fail: no answer to relay. True when the channel was up and falls asleep with this.
-func (h *health) fail(t ticket, now time.Duration, v verdict) (asleep bool) {
+// upshot is what a failure means for how much the channel is asked.
+type upshot uint8
+
+const (
+	known  upshot = iota // nothing that was not known before, or nothing yet
+	asleep               // the channel was up and falls asleep
+	alone                // it is the caller's own
+)
+
+// fail: no answer to relay.
+func (h *health) fail(t ticket, now time.Duration, v verdict) upshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = v.status
+	own := h.mu.suspect && v.caller == h.mu.cause
+	if v.crowd && v.wait == 0 && t.epoch == h.mu.epoch && !own {
+		h.mu.cause, h.mu.own, h.mu.rests, h.mu.suspect = v.caller, 0, 0, false
+		return known
+	}
 	h.mu.several = h.mu.several || v.unsent || v.caller == 0 || h.mu.failures > 0 && v.caller != h.mu.caller
 	h.mu.failures++
 	if v.caller != h.mu.caller {
@@ -189,23 +205,25 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) (asleep bool) {
 		if v.class.full() && h.mu.state == cooling {
 			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
 		}
-		return false
+		return known
 	}
 	patient := v.class == failing || v.status == 403
 	switch {
-	case h.mu.state == up && patient && h.mu.row >= threshold && !h.mu.several:
-		v.class = failing // a 403 that one caller gets is about its requests, not about the credential
-		h.restLocked(t, now, &v)
-	case h.mu.state == up && patient && h.mu.failures < threshold:
-	case h.mu.state == up && v.vague() && !h.mu.several:
-		h.restLocked(t, now, &v)
-	case h.mu.state == up && v.class.full() && h.mu.suspect && v.caller == h.mu.cause:
-		h.restLocked(t, now, &v)
-	default:
-		asleep = h.mu.state == up
+	case h.mu.state != up:
 		h.coolLocked(now, &v)
+		return known
+	case patient && h.mu.row >= threshold && !h.mu.several:
+		v.class = failing // a 403 that one caller gets is about its requests, not about the credential
+	case patient && h.mu.failures < threshold:
+		return known
+	case v.vague() && !h.mu.several:
+	case v.class.full() && own:
+	default:
+		h.coolLocked(now, &v)
+		return asleep
 	}
-	return asleep
+	h.restLocked(t, now, &v)
+	return alone
 }
 
 // restLocked keeps one caller from the channel: nobody else has seen it fail.
@@ -254,6 +272,9 @@ func (h *health) sleeps(now time.Duration, caller uint64) (time.Duration, class)
 	wait := max(h.openLocked(caller)-now, 0)
 	if h.mu.state == up {
 		return wait, h.mu.class
+	}
+	if h.mu.state == probing {
+		wait = min(wait, coolFirst) // a verdict may come any time
 	}
 	return max(wait, time.Millisecond), h.mu.class
 }

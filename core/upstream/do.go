@@ -481,10 +481,13 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
-	d.lane.refused(d.ticket, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
+	d.lane.refused(d.ticket, &d.r.place, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
-		d.noteLimited(max(wait, time.Millisecond))
+		if wait == 0 {
+			wait = placeSoon
+		}
+		d.noteLimited(wait)
 	} else {
 		d.noteRest(now)
 	}

@@ -20,11 +20,14 @@ const (
 	shrinkEvery = time.Second // one burst of refusals is one piece of news
 	shrinkTo    = 0.7
 	growBy      = 1.1
-	fullShare   = 0.8 // of the limit in use: below it, an answer says nothing about the limit
-	rampStep    = 2   // how much each good answer widens a channel that wakes: its own place, and two more
+	fullShare   = 0.8                    // of the limit in use: below it, an answer says nothing about the limit
+	thinFor     = 10 * time.Second       // how long the number that was refused is not tried again
+	crowdShare  = 0.5                    // of the limit: a refusal with fewer than that in flight is about something else
+	placeSoon   = 100 * time.Millisecond // what a caller is told that was one too many
+	rampStep    = 2                      // how much each good answer widens a channel that wakes: its own place, and two more
 )
 
-// gate bounds the attempts that one channel carries at a time, by the least of three numbers:
+// gate bounds the attempts that one channel carries at a time, by the least of four numbers:
 //
 //	most   the channel's own limit, as configured
 //	limit  what it was seen to carry. It starts at 20, or at 0.7 of what was in flight when the channel first refused;
@@ -32,7 +35,11 @@ const (
 //	       to 0.7, at most once a second, when the channel falls asleep because it has too much to do. Slowness, a client
 //	       that left, and a complaint about a request say nothing about it. A refusal that health takes for one caller's own
 //	       does not count either
-//	ramp   after such a sleep: 1, the probe; two more with each good answer, and twice as many with each second in which
+//	crowd  for thinFor after a 429, one less than there were with the request that got it; nor does limit grow beyond that.
+//	       Where a 429 names no wait, that is all: the channel stays awake, as there were too many at once, and with one
+//	       less there are not. When the third in a row of those is refused, too, fewer do not help, and it falls asleep. The
+//	       same goes for a 429 that came with few in flight. limit shrinks with crowd, to what it leaves or to 0.7
+//	ramp   after a sleep: 1, the probe; two more with each good answer, and twice as many with each second in which
 //	       nothing was refused (providers refuse at once, and some answer late), until limit, or what was in flight, is
 //	       reached. Without it all who waited would come back together, and bring the next sleep about
 //
@@ -53,6 +60,9 @@ type gate struct {
 		shrunk  time.Duration // Mono of the last time
 		sleeps  uint64        // so far
 		old     int64         // in flight since before the latest
+		crowd   int64         // the fewest at once of whom one was refused lately; 0: none was
+		thins   time.Duration // Mono when that is forgotten
+		refused int           // of those sent with fewer than crowd at once, since the last good answer
 		ramp    int64         // 0: none
 		goal    int64         // of ramp
 		ramped  time.Duration // Mono when it last grew by time; 0: nobody came since the sleep
@@ -65,6 +75,8 @@ type gate struct {
 type place struct {
 	gate   *gate
 	sleeps uint64 // when it was taken
+	level  int64  // how many were taken then, with it
+	fewer  bool   // than the crowd that was known then
 }
 
 type waiter struct {
@@ -90,6 +102,9 @@ func (g *gate) enter(now time.Duration, most int64, probe bool) (place, bool) {
 		g.mu.ramped = now // until it answers, nothing has shown that a second without refusals is one
 	}
 	g.rampLocked(now)
+	if now >= g.mu.thins {
+		g.mu.crowd, g.mu.refused = 0, 0
+	}
 	g.grantLocked()
 	free := len(g.mu.waiting) == 0 && g.flying.Load() < g.roomLocked()
 	if !free && !(probe && (most == 0 || g.flying.Load() < most)) {
@@ -99,8 +114,8 @@ func (g *gate) enter(now time.Duration, most int64, probe bool) (place, bool) {
 }
 
 func (g *gate) takeLocked() place {
-	g.flying.Add(1)
-	return place{g, g.mu.sleeps}
+	n := g.flying.Add(1)
+	return place{gate: g, sleeps: g.mu.sleeps, level: n, fewer: n < g.mu.crowd}
 }
 
 // leave gives a place back.
@@ -188,9 +203,12 @@ func (g *gate) stepOutLocked(w *waiter) {
 func (g *gate) answered() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.mu.refused = 0
 	switch {
 	case g.mu.ramp > 0:
 		g.widenLocked(g.mu.ramp + rampStep)
+	case g.mu.crowd > 0 && int64(g.mu.limit) >= g.mu.crowd-1:
+		return
 	case g.mu.limit > 0 && float64(g.flying.Load()) >= fullShare*math.Floor(g.mu.limit):
 		if g.mu.good++; float64(g.mu.good) >= math.Floor(g.mu.limit) {
 			g.mu.limit, g.mu.good = max(g.mu.limit*growBy, g.mu.limit+1), 0
@@ -208,14 +226,11 @@ func (g *gate) answered() {
 func (g *gate) overloaded(now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	flying := g.flying.Load()
-	switch {
-	case g.adapt == AdaptOff:
-	case g.mu.limit == 0:
-		g.mu.limit, g.mu.shrunk, g.mu.good = max(g.start, shrinkTo*float64(flying)), now, 0
-	case g.mu.shrunk == 0 || now-g.mu.shrunk >= shrinkEvery:
-		g.mu.limit, g.mu.shrunk, g.mu.good = max(g.mu.limit*shrinkTo, 1), now, 0
+	if g.adapt != AdaptOff {
+		g.shrinkLocked(now, 1)
 	}
+	g.mu.crowd, g.mu.refused = 0, 0
+	flying := g.flying.Load()
 	g.mu.goal = flying
 	if g.mu.limit > 0 {
 		g.mu.goal = int64(g.mu.limit)
@@ -226,6 +241,45 @@ func (g *gate) overloaded(now time.Duration) {
 		close(w.done)
 	}
 	g.mu.waiting = nil
+}
+
+// crowded tells whether a refusal can be about how many there were at once.
+func (g *gate) crowded(p *place) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	limit := g.mu.limit
+	if limit == 0 {
+		limit = g.start
+	}
+	helped := !p.fewer || g.mu.refused+1 < threshold
+	return g.adapt != AdaptOff && p.level > 1 && float64(p.level) >= crowdShare*limit && helped
+}
+
+// thin has fewer at a time than when p was taken, for a while.
+func (g *gate) thin(p *place, now time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.crowd == 0 || p.level < g.mu.crowd {
+		g.mu.crowd = p.level
+	}
+	g.mu.thins = now + thinFor
+	if p.fewer {
+		g.mu.refused++
+	}
+	g.shrinkLocked(now, float64(p.level-1))
+}
+
+// shrinkLocked lowers the limit, at most to least.
+func (g *gate) shrinkLocked(now time.Duration, least float64) {
+	switch {
+	case g.mu.limit == 0:
+		g.mu.limit = max(g.start, shrinkTo*float64(g.flying.Load()), least)
+	case g.mu.shrunk == 0 || now-g.mu.shrunk >= shrinkEvery:
+		g.mu.limit = min(g.mu.limit, max(g.mu.limit*shrinkTo, least))
+	default:
+		return
+	}
+	g.mu.shrunk, g.mu.good = now, 0
 }
 
 // rampLocked widens a channel that wakes with the time that passes.
@@ -256,6 +310,9 @@ func (g *gate) roomLocked() int64 {
 	}
 	if g.mu.ramp > 0 {
 		room = min(room, g.mu.old+g.mu.ramp)
+	}
+	if g.mu.crowd > 0 {
+		room = min(room, g.mu.crowd-1)
 	}
 	return room
 }

@@ -687,7 +687,7 @@ func TestSleepWastesLittle(t *testing.T) {
 			if ok {
 				h.succeed(tk, now, 200, 0)
 				g.answered()
-			} else if h.fail(tk, now, verdict{class: limited, status: 429}) {
+			} else if h.fail(tk, now, verdict{class: limited, status: 429}) == asleep {
 				g.overloaded(now)
 			}
 			p.leave()

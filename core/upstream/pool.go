@@ -80,10 +80,16 @@ func (l *lane) serves(ch *Channel) bool {
 		l.channel.APIVersion == ch.APIVersion
 }
 
-// refused: the channel answered, but not what was asked for. Where it has too much to do, less is sent when it wakes.
-func (l *lane) refused(t ticket, now time.Duration, v verdict) {
-	if l.health.fail(t, now, v) && v.class.full() {
+// refused: the channel answered, but not what was asked for. Where it has too much to do, less is sent from then on, or when
+// it wakes.
+func (l *lane) refused(t ticket, p *place, now time.Duration, v verdict) {
+	v.crowd = v.status == 429 && !t.probe && l.gate.crowded(p)
+	u := l.health.fail(t, now, v)
+	if u == asleep && v.class.full() {
 		l.gate.overloaded(now)
+	}
+	if v.crowd && u != alone {
+		l.gate.thin(p, now)
 	}
 }
 

@@ -291,7 +291,7 @@ func (r *Response) noteOverload(raw []byte) {
 	}
 	for _, word := range overloads {
 		if bytes.Contains(raw, word) {
-			r.lane.refused(r.ticket, r.client.clock.Mono(), verdict{class: busy, status: 529, caller: r.caller})
+			r.lane.refused(r.ticket, &r.place, r.client.clock.Mono(), verdict{class: busy, status: 529, caller: r.caller})
 			return
 		}
 	}
