@@ -100,6 +100,8 @@ type Sender struct {
 	client *http.Client
 	queue  chan notice
 	stop   context.CancelFunc
+	ending context.Context // of everything that is still done when life is over; Close bounds it
+	over   context.CancelFunc
 	done   chan struct{}
 	sleep  func(context.Context, time.Duration) error
 	counts struct{ delivered, failed, deferred atomic.Int64 }
@@ -146,6 +148,7 @@ func newSender(o Options, p Parts) *Sender {
 	o.At = slices.Compact(slices.Sorted(slices.Values(o.At)))
 	s := &Sender{o: o, p: p, queue: make(chan notice, maxQueue), done: make(chan struct{}), sleep: sleep,
 		client: &http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	s.ending, s.over = context.WithCancel(context.Background())
 	s.mu.budgets = map[budget]progress{}
 	return s
 }

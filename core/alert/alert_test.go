@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -131,7 +132,7 @@ func TestNoShareButTheBudgetsOwn(t *testing.T) {
 	s, _ := start(t, r.URL)
 	s.spent(1000, 202611, 0)
 	s.spent(1000, 20261130, 70)
-	wait(t, "it did not come", func() bool { return len(r.ids()) > 0 })
+	wait(t, "it did not come", func() bool { return s.counts.delivered.Load() > 0 })
 	s.Close()
 	if got := r.ids(); !slices.Equal(got, []string{"3-20261130-70"}) {
 		t.Errorf("%v", got)
@@ -296,6 +297,37 @@ func TestSlowReceiver(t *testing.T) {
 	if sum := s.counts.delivered.Load() + s.counts.failed.Load() + s.counts.deferred.Load(); sum != 2*maxQueue {
 		t.Errorf("%d of %d accounted for", sum, 2*maxQueue)
 	}
+}
+
+// posted answers without a network.
+type posted func(*http.Request) int
+
+func (f posted) RoundTrip(q *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: f(q), Body: http.NoBody, Request: q}, nil
+}
+
+// Close ends in its two seconds, all in all, however many alerts wait for a store that does not answer.
+func TestCloseIsBoundedWhenTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender(Options{URL: "http://receiver.test", Secret: secret, At: DefaultAt()}, Parts{Clock: llm.NewFakeClock(time.Now()), Log: slog.New(slog.DiscardHandler), Currency: "cny",
+			Told: func(ctx context.Context, _ uint64, _ int32, _ int) error { <-ctx.Done(); return ctx.Err() }})
+		s.client.Transport = posted(func(*http.Request) int { return http.StatusOK })
+		life, stop := context.WithCancel(context.Background())
+		s.stop = stop
+		go s.run(life)
+		for key := range uint64(20) {
+			s.Spent(Spending{Key: key, Label: 202611, Limit: 2, Used: 1})
+		}
+		synctest.Wait() // the first hangs
+		began := time.Now()
+		s.Close()
+		if took := time.Since(began); took > closeTimeout {
+			t.Errorf("Close took %v", took)
+		}
+		if n := s.counts.delivered.Load() + s.counts.failed.Load(); n != 20 {
+			t.Errorf("%d of 20 accounted for", n)
+		}
+	})
 }
 
 func TestOptions(t *testing.T) {

@@ -22,7 +22,8 @@ const (
 	postTimeout  = 10 * time.Second
 	tries        = 8
 	firstPause   = time.Second // doubled with each try: two minutes in all
-	closeTimeout = 2 * time.Second
+	toldTimeout  = 2 * time.Second
+	closeTimeout = 2 * time.Second // of Close, whatever waits
 )
 
 // SignatureHeader carries t=<unix seconds>,v1=<hex>.
@@ -77,12 +78,10 @@ func (s *Sender) deliver(life context.Context, n *notice) bool {
 	}
 }
 
-// drain gives everything that waits one last try, within closeTimeout.
+// drain gives everything that waits one last try, within what Close waits.
 func (s *Sender) drain(first *notice) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
 	last := func(n *notice) {
-		if err := s.post(ctx, n); err != nil {
+		if err := s.post(s.ending, n); err != nil {
 			s.failed(n, err)
 		} else {
 			s.taken(n)
@@ -105,7 +104,7 @@ func (s *Sender) drain(first *notice) {
 // between repeats it.
 func (s *Sender) taken(n *notice) {
 	s.counts.delivered.Add(1)
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(s.ending, toldTimeout)
 	defer cancel()
 	if err := s.p.Told(ctx, n.Key, n.Label, n.share); err != nil {
 		s.p.Log.Warn("an alert may be sent again after a restart", slog.String("id", n.id()), slog.Any("error", err))
@@ -181,8 +180,10 @@ func (s *Sender) Close() {
 	if s == nil {
 		return
 	}
+	defer time.AfterFunc(closeTimeout, s.over).Stop()
 	s.stop()
 	<-s.done
+	s.over()
 	s.client.CloseIdleConnections()
 }
 
