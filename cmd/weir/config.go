@@ -171,7 +171,10 @@ func (a *app) doctor() *cobra.Command {
 		Long: "Check configuration, clock, open files, disk, store and upstreams. Exit code 0: all well, 1: a warning, 2: a failure.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			checks := doctor.Run(c.Context(), doctor.Options{Path: path, Env: a.env, Clock: a.clock, Prove: a.prove,
-				Open: func(data string) (ledger.Store, error) { return store.Open(data) }})
+				Open: func(data string) (ledger.Store, error) {
+					st, err := store.Open(data)
+					return untilStopped{st, c.Context()}, err
+				}})
 			worst := doctor.Worst(checks)
 			if err := a.printChecks(checks, worst, asJSON); err != nil || worst == doctor.OK {
 				return err

@@ -118,7 +118,7 @@ func (b *books) verify() *cobra.Command {
 		Long: "Add every account up from the first entry and check the audit chain. Exit 1 names the first account that is wrong.\n" + whichLedger,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return b.read(func(st ledger.Store, view admin.LedgerView) error {
-				report, err := ledger.Verify(st)
+				report, err := ledger.Verify(untilStopped{st, c.Context()})
 				if err != nil {
 					return err
 				}
@@ -135,6 +135,20 @@ func (b *books) verify() *cobra.Command {
 				return b.printReport(raw)
 			})
 		}}
+}
+
+// untilStopped is a store whose scans end with a context.
+type untilStopped struct {
+	ledger.Store
+	ctx context.Context
+}
+
+func (u untilStopped) Scan(prefix, start []byte, reverse bool, visit func(key, value []byte) bool) error {
+	err := u.Store.Scan(prefix, start, reverse, func(key, value []byte) bool { return u.ctx.Err() == nil && visit(key, value) })
+	if err == nil && u.ctx.Err() != nil {
+		err = fmt.Errorf("stopped before everything was read: %w", u.ctx.Err())
+	}
+	return err
 }
 
 // printReport prints what verification found, and fails when something does not add up.

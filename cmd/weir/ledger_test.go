@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -71,6 +72,40 @@ func TestLedgerCommandsAgree(t *testing.T) {
 		if _, stderr, code := weir(t, p.env, args...); code != exitUsage || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: exit %d, %s", args, code, stderr)
 		}
+	}
+}
+
+// TestVerifyStops: the first signal ends the verification of a folder, however much of it there is.
+func TestVerifyStops(t *testing.T) {
+	dir := t.TempDir()
+	st, err := store.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []ledger.Write
+	for n := range 100 {
+		all = append(all, ledger.Write{Key: fmt.Appendf(nil, "x%d", n), Value: []byte("1")})
+	}
+	if err := st.Apply(all, false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := 0
+	err = untilStopped{st, ctx}.Scan([]byte("x"), nil, false, func(_, _ []byte) bool {
+		if seen++; seen == 3 {
+			cancel()
+		}
+		return true
+	})
+	if !errors.Is(err, context.Canceled) || seen != 3 {
+		t.Errorf("%d keys, %v", seen, err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := new(console)
+	if code := c.app(nil).run(ctx, []string{"ledger", "verify", "--data", dir}); code != exitFail || !strings.Contains(c.stderr(), "stopped before everything was read") {
+		t.Errorf("exit %d: %s%s", code, c.stdout(), c.stderr())
 	}
 }
 
