@@ -117,6 +117,7 @@ func TestAnOrgsEnvelopeGoesByTheKeysTier(t *testing.T) {
 		if operators != "" {
 			mustPlan(t, h, Operator, Plan{Active: &Binding{Module: operators}})
 		}
+		decide(h, 1, 3) // the org's instances are there
 		for tier, want := range map[uint32]uint32{0: 1100, 1: 3000, math.MaxUint32: 1100} {
 			f, d := sampleFacts(), Decision{}
 			f.Org, f.Tier = 3, tier
@@ -214,6 +215,7 @@ func TestAbsoluteLimitsOfTheKey(t *testing.T) {
 			}
 			mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "op"}})
 			mustPlan(t, h, 3, Plan{Active: &Binding{Module: org}})
+			decide(h, 1, 3) // the org's instances are there
 			f, d := sampleFacts(), new(Decision)
 			f.Tier, f.QPSLimit = 0, 10
 			h.Decide(f, d)
@@ -310,16 +312,6 @@ func TestOrgsRollback(t *testing.T) {
 	}
 }
 
-// patiently has an org decide; on a busy machine its instances may take longer than the 20 ms that a call waits.
-func patiently(h *Host, org uint64) (d Decision) {
-	for range 100 {
-		if d = decide(h, 1, org); d.Tenant.Fault != "not_ready" {
-			break
-		}
-	}
-	return d
-}
-
 // A thousand orgs are bound at once, each with its own params of one module, and all of them call.
 func TestThousandOrgs(t *testing.T) {
 	const orgs = 1000
@@ -347,7 +339,7 @@ func TestThousandOrgs(t *testing.T) {
 			if want == 0 {
 				want = unit // a multiplier of 0 stands for 1000
 			}
-			if d := patiently(h, uint64(i)); d.QPS != want || d.Tenant.Fault != "" {
+			if d := decide(h, 1, uint64(i)); d.QPS != want || d.Tenant.Fault != "" {
 				t.Fatalf("org %d: decision %+v", i, d)
 			}
 		}
@@ -469,7 +461,7 @@ func TestOrgsTextsAreBooked(t *testing.T) {
 	h := openly(t, Options{Clock: llm.NewSystemClock()})
 	mustAdd(t, h, "talks", a.bytes())
 	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "talks"}})
-	patiently(h, 3)
+	decide(h, 1, 3)
 	f, d := sampleFacts(), new(Decision)
 	for i := range uint64(maxWords) {
 		f.Entropy = i&0x7f | i>>7<<8 // four letters of ASCII
@@ -493,7 +485,7 @@ func TestOrgsNotReady(t *testing.T) {
 	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "m800", OnError: OnErrorDeny}})
 	h.turn <- struct{}{} // nobody makes instances
 	began := time.Now()
-	d := decide(h, 1, 3)
+	d := decideOnce(h, 1, 3)
 	if took := time.Since(began); d.Verdict != Deny || d.Tenant.Fault != "not_ready" || took < coldWait || took > patience*50*coldWait {
 		t.Errorf("after %v: decision %+v", took, d)
 	}
@@ -501,7 +493,7 @@ func TestOrgsNotReady(t *testing.T) {
 	if d := decide(h, 1, 3); d.Verdict != Allow || d.QPS != 800 {
 		t.Errorf("decision %+v", d)
 	}
-	if s := h.Stats(); s.TenantCold != 1 || s.TenantBuilds != 1 {
+	if s := h.Stats(); s.TenantCold < 1 || s.TenantBuilds != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -516,7 +508,7 @@ func TestOrgsGetMoreInstances(t *testing.T) {
 	served := make(chan Decision)
 	go func() {
 		for {
-			if d := decide(h, 1, 3); d.Tenant.Fault == "" {
+			if d := decideOnce(h, 1, 3); d.Tenant.Fault == "" {
 				served <- d
 				return
 			}
@@ -582,6 +574,7 @@ func TestChainAllocatesNothing(t *testing.T) {
 	mustAdd(t, h, "m", guest(sixDims()).bytes())
 	mustPlan(t, h, Operator, Plan{Active: &Binding{Module: "m"}})
 	mustPlan(t, h, 3, Plan{Active: &Binding{Module: "m"}})
+	decide(h, 1, 3) // the org's instances are there
 	f, d := sampleFacts(), new(Decision)
 	h.Decide(f, d)
 	if d.N != 11 || d.Tenant.Module != "m" || d.Tenant.Fault != "" {
@@ -597,6 +590,7 @@ func BenchmarkDecideChain(b *testing.B) {
 	mustAdd(b, h, "m", guest(sixDims()).bytes())
 	mustPlan(b, h, Operator, Plan{Active: &Binding{Module: "m"}})
 	mustPlan(b, h, 3, Plan{Active: &Binding{Module: "m"}})
+	decide(h, 1, 3) // the org's instances are there
 	f, d := sampleFacts(), new(Decision)
 	h.Decide(f, d)
 	b.ReportAllocs()

@@ -34,7 +34,16 @@ func openly(t testing.TB, o Options, qps ...uint32) *Host {
 	return h
 }
 
-func decide(h *Host, key, org uint64) Decision {
+// decide asks again while an org's instances are being made: on a busy machine that takes longer than a call waits.
+func decide(h *Host, key, org uint64) (d Decision) {
+	for end := time.Now().Add(20 * time.Second); ; {
+		if d = decideOnce(h, key, org); d.Tenant.Fault != "not_ready" || time.Now().After(end) {
+			return d
+		}
+	}
+}
+
+func decideOnce(h *Host, key, org uint64) Decision {
 	var d Decision
 	f := sampleFacts()
 	f.Key, f.Org = key, org

@@ -58,7 +58,7 @@ func (h tenants) call(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	for i := 1; i <= h.n; i++ {
-		d := patiently(h.Host, uint64(i))
+		d := decide(h.Host, 1, uint64(i))
 		if d.Tenant.Fault != "" || d.QPS != uint32(i) {
 			t.Fatalf("org %d: QPS %d, fault %q", i, d.QPS, d.Tenant.Fault)
 		}
