@@ -218,7 +218,9 @@ func (s *scanner) part(message bool) (kinds uint8) {
 	}
 	if s.h.Endpoint == Responses && o.kept() {
 		s.h.Stored = true
-		s.refers("input")
+		if o.kinds != 1<<kindReasoning { // which every client sends back with what it was answered, and nobody can read
+			s.refers("input")
+		}
 	}
 	if (o.file || o.kinds&(1<<kindFile) != 0) && !o.written {
 		s.h.Files = true

@@ -62,12 +62,8 @@ func (t *terms) price(permille uint32) llm.Price {
 // strangers refuses what the provider keeps: it asks for no more than an id, whosever it is, since to the provider all
 // callers are one account.
 func (c *call) strangers(m *upstream.Model) error {
-	content := "the content itself"
-	if c.head.Refers == "input" {
-		content += ` (of reasoning its encrypted_content, which answers have with include: ["reasoning.encrypted_content"])`
-	}
-	return llm.Invalid(c.head.Refers, "%s refers to what the provider keeps, and whose it is cannot be told; send %s, "+
-		"or have the operator set stored: allow for model %s", c.head.Refers, content, m.Name)
+	return llm.Invalid(c.head.Refers, "%s refers to what the provider keeps, and whose it is cannot be told; send the content itself, "+
+		"or have the operator set stored: allow for model %s", c.head.Refers, m.Name)
 }
 
 // premiums multiplies the price by the factors of a speed and of a place other than the usual, of what is not text, and of
