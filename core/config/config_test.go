@@ -96,6 +96,7 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "channels:\n  - {name: a, provider: openai, base_url: http://h}\n  - {name: b, provider: azure, base_url: http://h}\n", `weir.yaml:4:5: channels[1]: channel "b": provider "azure"`},
 		{valid + "policies: {envelope: {tiers: [gold]}}\n", "none is configured"},
 		{valid + "listen:\n  body_bytes: 5\n", "weir.yaml:3:15: listen.body_bytes: 5 is out of range"},
+		{valid + "listen:\n  decode: [gzip, zst]\n", `weir.yaml:3:18: listen.decode[1]: "zst" is not one of gzip, zstd; did you mean "zstd"?`},
 		{valid + "listen: [\n", "weir.yaml:2"},
 		{valid + "---\ndata: b\n", "one document"},
 		{"admin: {token: \"${NOPE}\"}\n", "weir.yaml:1:16: environment variable NOPE is not set"},

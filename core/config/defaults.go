@@ -21,7 +21,7 @@ func Default() *Config {
 			Address: "127.0.0.1:3000",
 			DrainMS: 30_000,
 			Options: proxy.Options{BodyBytes: 32 << 20, BodiesBytes: 512 << 20, HeaderBytes: 16 << 10, Connections: 10_000,
-				ReadTimeoutMS: 30_000, WriteTimeoutMS: 30_000, HeadTimeoutMS: 8_000, HeartbeatMS: 10_000},
+				ReadTimeoutMS: 30_000, WriteTimeoutMS: 30_000, HeadTimeoutMS: 8_000, HeartbeatMS: 10_000, Decode: []string{}},
 		},
 		Admin:    Admin{Address: "127.0.0.1:3001"},
 		Data:     "./data",

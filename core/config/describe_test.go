@@ -123,7 +123,7 @@ func TestDescriptionsAreTheExamples(t *testing.T) {
 // TestSchemaKnowsTheClosedSets: each set of the schema is what Parse takes: all of it, and nothing else.
 func TestSchemaKnowsTheClosedSets(t *testing.T) {
 	files := map[string]string{
-		"log.level": "log: {level: %s}", "log.format": "log: {format: %s}", "ledger.durability": "ledger: {durability: %s}",
+		"listen.decode[]": "listen: {decode: [%s]}", "log.level": "log: {level: %s}", "log.format": "log: {format: %s}", "ledger.durability": "ledger: {durability: %s}",
 		"upstream.adaptive_concurrency": "upstream: {adaptive_concurrency: %s}", "upstream.reach": "upstream: {reach: %s}",
 		"limits.dimensions[]": "limits: {dimensions: [%s]}", "limits.defaults": "limits: {defaults: {%s: {qps: 1}}}",
 		"limits.algorithms": "limits: {algorithms: {%s: {qps: fixed}}}", "limits.algorithms.*.qps": "limits: {algorithms: {key: {qps: %s}}}",

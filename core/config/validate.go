@@ -17,6 +17,7 @@ import (
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/policy"
+	"github.com/weir-gateway/weir/core/proxy"
 	"github.com/weir-gateway/weir/core/upstream"
 )
 
@@ -49,6 +50,8 @@ func choices(path string) []string {
 		return []string{"text", "json"}
 	case "ledger.durability":
 		return []string{string(ledger.Process), string(ledger.Power)}
+	case "listen.decode[]":
+		return proxy.Codings()
 	case "upstream.adaptive_concurrency":
 		return []string{upstream.AdaptAfterOverload, upstream.AdaptAlways, upstream.AdaptOff}
 	case "upstream.reach":
@@ -116,6 +119,11 @@ func (c *Config) validateListeners() error {
 	}
 	if admins.Port == clients.Port && admins.Port != 0 && (admins.IP.Equal(clients.IP) || admins.IP.IsUnspecified() || clients.IP.IsUnspecified() || admins.IP == nil || clients.IP == nil) {
 		return wrong("admin.address", "the admin listener needs an address of its own")
+	}
+	for i, name := range c.Listen.Decode {
+		if err := among(fmt.Sprintf("listen.decode[%d]", i), name, choices("listen.decode[]")...); err != nil {
+			return err
+		}
 	}
 	if !currencyCode.MatchString(c.Currency) {
 		return wrong("currency", "%q is not a currency code of three lower-case letters, such as cny", c.Currency)

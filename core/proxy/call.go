@@ -60,6 +60,7 @@ type call struct {
 	finished  atomic.Bool // all that the client waits for has been relayed
 
 	member  []byte // members of the error object
+	decoded []byte // what body was decoded to
 	text    []byte // a stream's text to count, an error's body
 	numbers [40]byte
 }
@@ -101,7 +102,7 @@ func (s *Server) release(c *call) {
 		c.claim.Dims[i].ID.Name = ""
 	}
 	c.claim.N = 0
-	c.member, c.text = kept(c.member), kept(c.text)
+	c.member, c.text, c.decoded = kept(c.member), kept(c.text), kept(c.decoded)
 	c.attempts.reset()
 	c.relay.reset()
 	s.calls.Put(c)

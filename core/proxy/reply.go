@@ -187,9 +187,7 @@ func (s *Server) readError(c *call, err error) (e *llm.Error, linger bool) {
 	case errors.As(err, &e):
 		return e, true
 	case c.conn != nil && c.conn.starved:
-		e = llm.Errorf(llm.KindUnavailable, "too many large requests at once; try again")
-		e.RetryAfterMS = crowdedMS
-		return e, true
+		return crowded(), true
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		return tooLarge(o.BodyBytes), true
 	case errors.As(err, &small):
@@ -206,6 +204,12 @@ func (s *Server) readError(c *call, err error) (e *llm.Error, linger bool) {
 }
 
 const crowdedMS = 1_000 // what a large request is told to wait when others occupy the memory
+
+func crowded() *llm.Error {
+	e := llm.Errorf(llm.KindUnavailable, "too many large requests at once; try again")
+	e.RetryAfterMS = crowdedMS
+	return e
+}
 
 func tooLarge(limit int) *llm.Error {
 	e := llm.Errorf(llm.KindTooLarge, "the body is over %d bytes", limit)

@@ -215,19 +215,17 @@ func cutBearer(auth []byte) ([]byte, bool) {
 	return bytes.TrimSpace(auth[len(scheme):]), true
 }
 
-// bodyHeaders refuses bodies the scanner would not understand.
-func bodyHeaders(h *fasthttp.RequestHeader) *llm.Error {
-	if enc := h.Peek(fasthttp.HeaderContentEncoding); len(enc) > 0 && !bytes.EqualFold(enc, []byte("identity")) {
-		e := llm.Errorf(llm.KindInvalid, "Content-Encoding %.32q is not supported; send the body as plain JSON", enc)
-		e.Status, e.Code = fasthttp.StatusUnsupportedMediaType, "unsupported_content_encoding"
-		return e
+// bodyHeaders refuses bodies the scanner would not understand, and tells the coding of one that has to be decoded.
+func (s *Server) bodyHeaders(h *fasthttp.RequestHeader) (coding string, err error) {
+	if coding, err = s.coding(h); err != nil {
+		return "", err
 	}
 	if !jsonType(h.ContentType()) {
 		e := llm.Errorf(llm.KindInvalid, "Content-Type is %.64q; it must be application/json", h.ContentType())
 		e.Status, e.Code = fasthttp.StatusUnsupportedMediaType, "unsupported_content_type"
-		return e
+		return "", e
 	}
-	return nil
+	return coding, nil
 }
 
 // jsonType accepts application/json, text/json, any +json type, and silence.

@@ -31,6 +31,8 @@ type Options struct {
 	WriteTimeoutMS int64 `yaml:"write_timeout_ms"` // a client to take 16 KiB of an answer; 30 s
 	HeadTimeoutMS  int64 `yaml:"head_timeout_ms"`  // a head, and then its body behind minBodyRate; 8 s
 	HeartbeatMS    int64 `yaml:"heartbeat_ms"`     // a stream may be silent for so long before its client gets a sign of life; 10 s
+
+	Decode []string `yaml:"decode"` // of Codings: the Content-Encodings that bodies may have; none
 }
 
 func (o Options) withDefaults() Options {
@@ -110,8 +112,10 @@ type Server struct {
 	http  *fasthttp.Server
 	conns *conns
 	calls sync.Pool
-	ids   identifiers
-	meter *meters
+
+	decoders chan *decoder
+	ids      identifiers
+	meter    *meters
 
 	outage outage // of the ledger
 
@@ -133,7 +137,7 @@ func New(o Options, p Parts) *Server {
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, p: p, conns: newConns(o, p.Log)}
+	s := &Server{o: o, p: p, conns: newConns(o, p.Log), decoders: newDecoders()}
 	if err := s.ids.seedFrom(p.Random); err != nil {
 		panic("proxy: no randomness for request ids: " + err.Error()) // nothing can be served without it
 	}
@@ -261,6 +265,18 @@ func (s *Server) walk(c *call) error {
 	if err != nil {
 		return err
 	}
+	coding, err := s.bodyHeaders(&c.ctx.Request.Header)
+	if err != nil {
+		return err
+	}
+	if coding != "" {
+		if s.storm(c, caller) { // to look costs less than to decode
+			return nil
+		}
+		if err := s.decode(c, coding); err != nil {
+			return err
+		}
+	}
 	if err := c.scan(); err != nil {
 		return err
 	}
@@ -268,10 +284,8 @@ func (s *Server) walk(c *call) error {
 	if err != nil {
 		return err
 	}
-	if denial := s.storm(c, caller); denial != nil {
-		c.record.storm = true
-		s.meter.abnormal.Inc()
-		return s.deny(c, denial)
+	if coding == "" && s.storm(c, caller) {
+		return nil
 	}
 	s.measure(c, model)
 	price, err := c.agree(model, caller)

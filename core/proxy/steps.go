@@ -106,9 +106,6 @@ func (s *Server) failedAuth(c *call, err error) error {
 
 // scan reads the body's head. A stream is sent in chunks, which HTTP/1.0 does not have.
 func (c *call) scan() error {
-	if err := bodyHeaders(&c.ctx.Request.Header); err != nil {
-		return err
-	}
 	if err := llm.ScanHead(c.endpoint(), c.body, &c.head); err != nil {
 		return err
 	}
@@ -161,12 +158,19 @@ func (c *call) noModel(who *auth.Caller, name string) *llm.Error {
 
 // storm is the cheap look: a key that keeps being refused is refused again before anything is counted or decided. It
 // looks at the key's own limit only, since the decision may put the key into another tier.
-func (s *Server) storm(c *call, who *auth.Caller) *limit.Denial {
+func (s *Server) storm(c *call, who *auth.Caller) (refused bool) {
 	qps := who.Key.QPSLimit
 	if qps <= 0 || c.snap.StormPermille == 0 {
-		return nil
+		return false
 	}
-	return s.p.Limiter.Storm(limit.ID{Kind: limit.Key, Scope: who.Key.ID}, limit.Scale(qps, c.snap.StormPermille), c.limitTerms())
+	denial := s.p.Limiter.Storm(limit.ID{Kind: limit.Key, Scope: who.Key.ID}, limit.Scale(qps, c.snap.StormPermille), c.limitTerms())
+	if denial == nil {
+		return false
+	}
+	c.record.storm = true
+	s.meter.abnormal.Inc()
+	_ = s.deny(c, denial) // it is nil
+	return true
 }
 
 // limitTerms are another number whenever the caller, the settings or the policies have changed.
