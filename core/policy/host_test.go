@@ -73,6 +73,9 @@ func serve(t testing.TB, a *asm, onError OnError) *Host {
 	return h
 }
 
+// sampleFacts are on the heap: which slot decides goes by their address, and the stack moves when it grows.
+//
+//go:noinline
 func sampleFacts() *Facts {
 	f := &Facts{NowMS: 1_700_000_000_000, Entropy: 42, Flags: FlagStream, Endpoint: llm.Chat, Input: 120, OutputMax: 400,
 		Choices: 1, BodyBytes: 900, Key: 1, User: 2, Org: 3, QPSLimit: 10, TPMLimit: 1000, DayOfMonth: 3, DaysInMonth: 30, Tier: 1}
