@@ -98,10 +98,12 @@ func (t *tally) openAI(c *cursor) (found bool) {
 }
 
 // withReasoning makes reasoning a part of the output, which it is with OpenAI. Others count it beside the output, and some
-// only in the total; what is more than the output cannot be a part of it.
+// only in the total; what is more than the output cannot be a part of it. A total says nothing where the cached input stands
+// beside the input, as that is in it, too.
 func (t *tally) withReasoning(total, reasoning llm.Tokens) {
+	beside := max(t.read, 0)+max(t.written, 0) > t.input
 	switch {
-	case t.input > 0 && total >= t.input+max(t.output, 0):
+	case t.input > 0 && !beside && total >= t.input+max(t.output, 0):
 		t.output = total - t.input
 	case t.output >= 0 && reasoning > t.output:
 		t.output += reasoning

@@ -217,6 +217,7 @@ func TestBufferedUsage(t *testing.T) {
 		{"reasoning in words", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":4,"completion_tokens_details":{"reasoning_tokens":"7","x":{}}}}`, llm.Usage{InputTokens: 9, OutputTokens: 4}, both, nil},
 		{"reasoning beside", llm.Responses, `{"usage":{"input_tokens":9,"output_tokens":4,"output_tokens_details":{"x":1,"reasoning_tokens":7}}}`, llm.Usage{InputTokens: 9, OutputTokens: 11}, both, nil},
 		{"reasoning in the total", llm.Chat, said + `{"prompt_tokens":9,"completion_tokens":4,"total_tokens":20}}`, llm.Usage{InputTokens: 9, OutputTokens: 11}, both, nil},
+		{"what is cached in the total", llm.Chat, said + `{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":500},"completion_tokens":4,"total_tokens":513}}`, llm.Usage{InputTokens: 9, CachedInputTokens: 9, OutputTokens: 4}, both, nil},
 		{"output by the total", llm.Chat, said + `{"prompt_tokens":9,"total_tokens":13}}`, llm.Usage{InputTokens: 9, OutputTokens: 4}, both, nil},
 		{"a total below its part", llm.Chat, said + `{"prompt_tokens":9,"total_tokens":8}}`, llm.Usage{InputTokens: 9}, input, []string{"hi"}},
 		{"no input", llm.Chat, said + `{"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":5}}}`, llm.Usage{OutputTokens: 4}, output, nil},
