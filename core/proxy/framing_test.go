@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -17,20 +18,33 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-// player is an upstream that streams what it is handed, packet by packet; an empty packet ends the answer.
+// player is an upstream each of whose answers is a stream that the test plays.
 type player struct {
 	*httptest.Server
-	packets chan []byte
+	answers chan *played
 	over    <-chan struct{} // the test
 }
 
+// played is one answer: packet by packet, until it ends or nobody is there to read it. What nobody read is no other answer's.
+type played struct {
+	packets chan []byte
+	over    <-chan struct{} // the request
+}
+
 func newPlayer(t *testing.T) *player {
-	p := &player{packets: make(chan []byte), over: t.Context().Done()}
+	p := &player{answers: make(chan *played), over: t.Context().Done()}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
 		_ = http.NewResponseController(w).Flush()
-		for b := p.take(q); len(b) > 0; b = p.take(q) {
+		ctx, end := context.WithCancel(q.Context())
+		defer end()
+		a := &played{packets: make(chan []byte), over: ctx.Done()}
+		select {
+		case p.answers <- a:
+		case <-a.over:
+		}
+		for b := a.take(); len(b) > 0; b = a.take() {
 			_, _ = w.Write(b)
 			_ = http.NewResponseController(w).Flush()
 		}
@@ -39,31 +53,48 @@ func newPlayer(t *testing.T) *player {
 	return p
 }
 
-// take is the next packet; none when the answer is over, or nobody is there to read it.
-func (p *player) take(q *http.Request) []byte {
+// play is the answer to the next request.
+func (p *player) play() *played {
 	select {
-	case b := <-p.packets:
+	case a := <-p.answers:
+		return a
+	case <-p.over:
+		return &played{over: p.over}
+	}
+}
+
+// whole plays the answer to the next request, all of it, in packets of a size.
+func (p *player) whole(stream []byte, size int) {
+	a := p.play()
+	a.send(stream, size)
+	a.end()
+}
+
+// take is the next packet; none at the end.
+func (a *played) take() []byte {
+	select {
+	case b := <-a.packets:
 		return b
-	case <-q.Context().Done():
+	case <-a.over:
 		return nil
 	}
 }
 
 // send hands b over in packets of a size.
-func (p *player) send(b []byte, size int) {
+func (a *played) send(b []byte, size int) {
 	for len(b) > 0 {
 		n := min(size, len(b))
-		p.give(b[:n])
+		a.give(b[:n])
 		b = b[n:]
 	}
 }
 
-func (p *player) end() { p.give(nil) }
+func (a *played) end() { a.give(nil) }
 
-func (p *player) give(b []byte) {
+func (a *played) give(b []byte) {
 	select {
-	case p.packets <- b:
-	case <-p.over:
+	case a.packets <- b:
+	case <-a.over:
 	}
 }
 
@@ -153,8 +184,8 @@ func streamed(x route) string {
 	return x.with(`,"stream":true`)
 }
 
-// played is a rig whose upstream is a player.
-func played(t *testing.T) (*player, *rig) {
+// playing is a rig whose upstream is a player.
+func playing(t *testing.T) (*player, *rig) {
 	up := newPlayer(t)
 	return up, newRig(t, func(s *setup) {
 		s.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[1].BaseURL = up.URL, up.URL }
@@ -166,22 +197,22 @@ const scripted = "out=5,usage_in=30,usage_out=15"
 // S01: in every framing, on every route that streams, an event goes to the client when its last byte is here, in a chunk
 // of its own, as it came but for its id; nothing waits for the next. The upstream sends an event only when the client has the one before.
 func TestS01AnEventDoesNotWaitForTheNext(t *testing.T) {
-	up, r := played(t)
+	up, r := playing(t)
 	for _, x := range streams() {
 		for _, f := range framings() {
 			_, events := r.recorded(x, scripted, f)
 			if !bytes.Contains(events[0], []byte("data")) { // comments wait for the first event, with the head
 				events = append([][]byte{append(events[0], events[1]...)}, events[2:]...)
 			}
-			c := r.chunks(x.path, streamed(x))
+			c, a := r.chunks(x.path, streamed(x)), up.play()
 			for i, e := range events {
-				up.send(e, 1)
+				a.send(e, 1)
 				got, err := c.next()
 				if err != nil || !bytes.Equal(got, forwarded(e)) {
 					t.Fatalf("%s as %s: event %d of %d is %q, the client has %q, %v", x.path, f.name, i, len(events), e, got, err)
 				}
 			}
-			up.end()
+			a.end()
 			c.over(t)
 			r.charged(t, x, f.name)
 		}
@@ -209,13 +240,13 @@ func (r *rig) charged(t *testing.T, x route, how string) {
 // S01: whatever packets a stream comes in, one byte each or all of it in one, each chunk on the client's wire ends where
 // an event does, and all of them are the stream.
 func TestS01EveryChunkEndsAtAnEvent(t *testing.T) {
-	up, r := played(t)
+	up, r := playing(t)
 	for _, x := range streams() {
 		for _, f := range framings() {
 			stream, _ := r.recorded(x, scripted, f)
 			for _, size := range []int{1, 7, 150, 1 << 20} {
 				how := fmt.Sprint(f.name, " in packets of ", size)
-				go func() { up.send(stream, size); up.end() }()
+				go up.whole(stream, size)
 				r.whole(t, x, how, f.nl, stream)
 				r.charged(t, x, how)
 			}
@@ -225,7 +256,7 @@ func TestS01EveryChunkEndsAtAnEvent(t *testing.T) {
 
 // S01: an event of 2 MB is one event like any other, in every line ending and on every route.
 func TestS01ALargeEventComesWhole(t *testing.T) {
-	up, r := played(t)
+	up, r := playing(t)
 	for _, x := range streams() {
 		for _, f := range framings() {
 			if strings.Contains(f.name, "|") {
@@ -235,7 +266,7 @@ func TestS01ALargeEventComesWhole(t *testing.T) {
 			if len(stream) < 2<<20 || len(events) < 3 {
 				t.Fatalf("%d bytes, %d events", len(stream), len(events))
 			}
-			go func() { up.send(stream, 100_000); up.end() }()
+			go up.whole(stream, 100_000)
 			r.whole(t, x, f.name+" with 2 MB", f.nl, stream)
 			r.charged(t, x, f.name+" with 2 MB")
 		}

@@ -22,7 +22,7 @@ func TestASilentStreamHasAHeartbeat(t *testing.T) {
 			stream, events := r.recorded(x, scripted, f)
 			var all strings.Builder
 			beats := 0
-			c := r.chunks(x.path, streamed(x))
+			c, a := r.chunks(x.path, streamed(x)), up.play()
 			// listen takes what comes until an event or so many heartbeats have.
 			listen := func(most int) (event bool) {
 				t.Helper()
@@ -40,19 +40,19 @@ func TestASilentStreamHasAHeartbeat(t *testing.T) {
 			listen(2) // before the first event
 			for i, e := range events {
 				if i == 1 {
-					up.send(e[:len(e)/2], 1)
+					a.send(e[:len(e)/2], 1)
 					if listen(2) {
 						t.Fatalf("%s as %s: half an event reached the client", x.path, f.name)
 					}
-					up.send(e[len(e)/2:], 1)
+					a.send(e[len(e)/2:], 1)
 				} else {
-					up.send(e, len(e))
+					a.send(e, len(e))
 				}
 				if !listen(100) {
 					t.Fatalf("%s as %s: event %d does not come", x.path, f.name, i)
 				}
 			}
-			up.end()
+			a.end()
 			c.over(t)
 			if all.String() != string(forwarded(stream)) || beats < 4 {
 				t.Fatalf("%s as %s: %d heartbeats, and the rest is\n%q\nnot\n%q", x.path, f.name, beats, all.String(), forwarded(stream))

@@ -184,12 +184,12 @@ func TestHostedToolOfAClientThatLeaves(t *testing.T) {
 				}
 			}
 		})
-		client := r.chunks(x.route.path, x.route.with(`,"stream":true,"tools":[`+x.tool+`]`))
+		client, answer := r.chunks(x.route.path, x.route.with(`,"stream":true,"tools":[`+x.tool+`]`)), up.play()
 		if x.route.path == "/v1/responses" {
-			up.give([]byte(sse(`{"type":"response.output_item.done","item":{"type":"web_search_call","action":{"type":"search"}}}`,
+			answer.give([]byte(sse(`{"type":"response.output_item.done","item":{"type":"web_search_call","action":{"type":"search"}}}`,
 				`{"type":"response.output_text.delta","delta":"found"}`)))
 		} else {
-			up.give([]byte(sse(`{"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":1}}}`,
+			answer.give([]byte(sse(`{"type":"message_start","message":{"usage":{"input_tokens":100,"output_tokens":1}}}`,
 				`{"type":"content_block_start","content_block":{"type":"server_tool_use","name":"web_search","input":{}}}`,
 				`{"type":"content_block_delta","delta":{"type":"text_delta","text":"found"}}`)))
 		}
