@@ -57,14 +57,16 @@ func TestOneParseOneTruth(t *testing.T) {
 
 // parsed is what another parser sees of a body.
 type parsed struct {
-	Model        *string  `json:"model"`
-	Stream       *bool    `json:"stream"`
-	N            *float64 `json:"n"`
-	BestOf       *float64 `json:"best_of"`
-	MaxTokens    *float64 `json:"max_tokens"`
-	MaxComplete  *float64 `json:"max_completion_tokens"`
-	MaxOutput    *float64 `json:"max_output_tokens"`
-	IncludeUsage *bool    `json:"include_usage"`
+	Model       *string  `json:"model"`
+	Stream      *bool    `json:"stream"`
+	N           *float64 `json:"n"`
+	BestOf      *float64 `json:"best_of"`
+	MaxTokens   *float64 `json:"max_tokens"`
+	MaxComplete *float64 `json:"max_completion_tokens"`
+	MaxOutput   *float64 `json:"max_output_tokens"`
+	Options     *struct {
+		IncludeUsage *bool `json:"include_usage"`
+	} `json:"stream_options"`
 }
 
 func (p *parsed) cap() llm.Tokens {
@@ -116,22 +118,28 @@ func compare(t *testing.T, ep llm.Endpoint, body, node []byte) int {
 		t.Errorf("%s: Node sees %s (%v)\n%q", ep.Path(), node, err, body)
 		return 0
 	}
+	seen.is(t, "Node", &h, body, tree)
+	return 1
+}
+
+// is complains where another parser reads something else than what was scanned.
+func (p *parsed) is(t *testing.T, who string, h *llm.Head, body []byte, tree map[string]json.RawMessage) {
+	t.Helper()
 	usage := llm.Absent
-	if seen.IncludeUsage != nil {
-		usage = map[bool]llm.Tri{false: llm.False, true: llm.True}[*seen.IncludeUsage]
+	if o := p.Options; o != nil && o.IncludeUsage != nil {
+		usage = map[bool]llm.Tri{false: llm.False, true: llm.True}[*o.IncludeUsage]
 	}
 	var model string
 	if err := json.Unmarshal([]byte(`"`+string(h.Model.In(body))+`"`), &model); err != nil {
 		t.Error(err)
 	}
-	choices := seen.choices()
-	if ep == llm.Completions {
+	choices := p.choices()
+	if h.Endpoint == llm.Completions {
 		choices *= prompts(tree["prompt"])
 	}
-	if model != *seen.Model || h.Stream != (seen.Stream != nil && *seen.Stream) || h.OutputCap != seen.cap() || h.Choices != choices || h.IncludeUsage != usage {
-		t.Errorf("%s: scanned model %q stream %v cap %d choices %d usage %v, Node %s\n%q", ep.Path(), model, h.Stream, h.OutputCap, h.Choices, h.IncludeUsage, node, body)
+	if model != *p.Model || h.Stream != (p.Stream != nil && *p.Stream) || h.OutputCap != p.cap() || h.Choices != choices || h.IncludeUsage != usage {
+		t.Errorf("%s: scanned model %q stream %v cap %d choices %d usage %v, %s reads otherwise\n%q", h.Endpoint.Path(), model, h.Stream, h.OutputCap, h.Choices, h.IncludeUsage, who, body)
 	}
-	return 1
 }
 
 // members reads the object a body is, as encoding/json sees it.

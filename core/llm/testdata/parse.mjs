@@ -12,7 +12,7 @@ function read(line) {
   return JSON.stringify({
     model: o.model, stream: o.stream, n: o.n, best_of: o.best_of, max_tokens: o.max_tokens,
     max_completion_tokens: o.max_completion_tokens, max_output_tokens: o.max_output_tokens,
-    include_usage: o.stream_options?.include_usage,
+    stream_options: o.stream_options && { include_usage: o.stream_options.include_usage },
   });
 }
 
