@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -210,9 +211,11 @@ func TestSupervisorOfAnother(t *testing.T) {
 	}
 }
 
+const unitFile = "../../examples/weir.service"
+
 // TestUnitFile: the example runs a command that there is, waits for longer than a drain takes, and allows what policies need.
 func TestUnitFile(t *testing.T) {
-	raw, err := os.ReadFile("../../examples/weir.service")
+	raw, err := os.ReadFile(unitFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,5 +238,27 @@ func TestUnitFile(t *testing.T) {
 	}
 	if setting["Type"] != "notify" || setting["WatchdogSec"] == "" || setting["MemoryDenyWriteExecute"] != "" || setting["ProtectSystem"] != "strict" {
 		t.Errorf("%v", setting)
+	}
+}
+
+// TestUnitFileIsSystemds: systemd knows every setting of the example and every value in it; what it does not know it leaves out,
+// with a warning that nobody reads.
+func TestUnitFileIsSystemds(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("only systemd can say whether it understands the unit: ", err)
+	}
+	raw, err := os.ReadFile(unitFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(t.TempDir(), "weir.service")
+	write(t, unit, strings.Replace(string(raw), "/usr/local/bin/weir", os.Args[0], 1)) // a program that there is
+	said, err := exec.Command(analyze, "verify", "--man=no", unit).CombinedOutput()
+	if err != nil || strings.Contains(string(said), "weir.service") { // of other units it may say what it likes
+		t.Errorf("%v\n%s", err, said)
 	}
 }
