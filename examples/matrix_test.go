@@ -27,6 +27,6 @@ func TestSDKMatrix(t *testing.T) {
 	}
 	listen, admin, _ := gateway()
 	outage, outageAdmin, folder := gateway()
-	node(t, "sdk-matrix", "matrix.mjs", 361, output, append(env, "WEIR_BASE_URL=http://"+listen, "WEIR_KEY="+demoKey, "WEIR_ADMIN_URL=http://"+admin,
+	node(t, "sdk-matrix", "matrix.mjs", 385, output, append(env, "WEIR_BASE_URL=http://"+listen, "WEIR_KEY="+demoKey, "WEIR_ADMIN_URL=http://"+admin,
 		"WEIR_OUTAGE_URL=http://"+outage, "WEIR_OUTAGE_ADMIN_URL=http://"+outageAdmin, "WEIR_OUTAGE_DATA="+folder)...)
 }

@@ -11,6 +11,7 @@ import * as olderFormats from "openai-6/helpers/zod";
 import { admin, baseURL, expect, newKey, record } from "../weir.mjs";
 import { aiAnthropic, aiChat, aiResponses } from "./ai.mjs";
 import { anthropic } from "./anthropic.mjs";
+import { all } from "./ask.mjs";
 import { same, told, wait } from "./compare.mjs";
 import { langchainChat, langchainResponses } from "./langchain.mjs";
 import { openai } from "./openai.mjs";
@@ -94,6 +95,8 @@ function bench(client) {
   const straightTo = (key, knobs, more) => ({ url: baseURL, key: key.plaintext, retries: 0, model: knobs ? `${client.base}+${knobs}` : client.base, ...more });
   return {
     client, unique, upstream, admin, model, key: newKey, other: clients.find((c) => c.base !== client.base).base,
+    /** Has a model's channel misbehave for one request, which fails for that. */
+    fail: (key, name, how) => thrown(client.ask({ ...straightTo(key), model: name, headers: { "x-sim": how } })),
     async use(key, knobs) {
       if (knobs) await model(`${client.base}+${knobs}`);
       await client.ask(straightTo(key, knobs));
@@ -263,6 +266,18 @@ async function cut(client, through) {
   return err.constructor.name;
 }
 
+/** An upstream that takes its time: the gateway's signs of life in between are no events to the client. */
+async function alive(client, through) {
+  const key = await newKey();
+  const slow = await model(`${client.base}+out=3,framing=comments,silent=700ms,pace=400ms`);
+  const straight = await all(client.stream({ url: upstream, key: "sk-straight", model: `${client.base}+out=3` }));
+  const weir = await all(client.stream({ url: through.url, key: key.plaintext, model: slow }));
+  expect(straight.length >= 3 && isDeepStrictEqual(straight, weir), `straight ${JSON.stringify(straight)}, through Weir ${JSON.stringify(weir)}`);
+  const [attempt, ...more] = await through.of(key.plaintext);
+  expect(attempt.signs >= 3 && more.length === 0, `${attempt.signs} signs of life, and ${more.length} more attempts`);
+  return `${attempt.signs} signs`;
+}
+
 /** The models that the gateway has, in the shape of the upstream's. */
 async function models(client, through) {
   const key = await newKey({ models: [client.base] });
@@ -295,6 +310,7 @@ async function prompt(client, main) {
   for (const [name, ask] of Object.entries(client.features)) await check(client, name, () => feature(client, ask, main));
   if (client.models) await check(client, "models", () => models(client, main));
   for (const row of rows.filter((r) => r.direct)) await check(client, `${row.name}, nothing between`, () => nothingBetween(client, row));
+  await check(client, "signs of life in a stream", () => alive(client, main));
   await check(client, "the upstream breaks off", () => cut(client, main));
   await check(client, "abort in mid-stream", () => aborted(client, main));
   await check(client, "the client's own timeout", () => timedOut(client, main));

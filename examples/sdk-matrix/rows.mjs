@@ -104,6 +104,14 @@ export const rows = [
     setup: async (x) => ({ key: { plaintext: `sk-weir-unknown0-${x.unique().padEnd(43, "0")}` } }),
   },
   {
+    name: "revoked key", status: 401, type: "authentication_error", code: "authentication_error", wire: {},
+    async setup(x) {
+      const key = await x.key();
+      await x.admin("DELETE", `/admin/keys/${key.id}`);
+      return { key };
+    },
+  },
+  {
     name: "a policy's no", status: 403, type: both("policy_denied", "permission_error"), code: "policy_denied", wire: { final: true },
     fields: (e) => expect(e.policy === "rules" && e.version && e.message === "this key is closed", JSON.stringify(e)),
     setup: async (x) => ({ key: await x.key({ name: "closed" }) }),
@@ -138,5 +146,12 @@ export const rows = [
     name: "the upstream's 429", status: 429, type: limited, code: "upstream_rate_limited", wire: { ms: [1, 60_000], seconds: [1, 60] },
     fields: (e) => expect(e.retry_after_ms > 0, JSON.stringify(e)),
     setup: async (x) => ({ key: await x.key(), model: await alone(x, "status=429,retry_after=2") }),
+  },
+  {
+    name: "the upstream's 429, once", status: 429, type: limited, code: "upstream_rate_limited", wire: { ms: [1, 2000], seconds: [1, 2] }, ends: "answer",
+    async setup(x) {
+      const key = await x.key(), model = await alone(x, "out=5");
+      return { key, model, before: () => x.fail(key, model, "status=429,retry_after=2") };
+    },
   },
 ];

@@ -43,7 +43,9 @@ function serve({ target }) {
       res.writeHead(answer.statusCode, answer.rawHeaders);
       res.flushHeaders();
       answer.pipe(res);
-      answer.once("end", () => tell({ ended: now() }));
+      let signs = 0; // of life, between the events of a stream
+      answer.on("data", (piece) => (signs += piece.toString("latin1").match(/^(?::|event: ping)$/gm)?.length ?? 0));
+      answer.once("end", () => tell({ ended: now(), signs }));
       answer.once("error", () => res.destroy());
       answer.once("aborted", () => res.destroy());
     });
