@@ -98,14 +98,20 @@ func inChunk(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
 
 // tale is an event that says a word, and the end of a stream, in the dialect of a route.
 func tale(path, word string) (said, end string) {
-	if path == "/v1/messages" {
+	switch path {
+	case "/v1/messages":
 		return "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"" + word + "\"}}\n\n",
 			"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+	case "/v1/responses":
+		return "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"" + word + "\"}\n\n",
+			"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{}}\n\n"
+	case "/v1/completions":
+		return lines(`{"choices":[{"index":0,"text":"` + word + `"}]}`), lines("[DONE]")
 	}
-	return "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" + word + "\"}}]}\n\n", "data: [DONE]\n\n"
+	return lines(`{"choices":[{"index":0,"delta":{"content":"` + word + `"}}]}`), lines("[DONE]")
 }
 
-// S08: a thousand streams are aborted by their clients, each in the middle of a chunk or where it hurts most, and the
+// S08: a thousand streams, of every route, are aborted by their clients, each in the middle of a chunk or where it hurts most, and the
 // next request goes to the same host at once: no byte of the one before reaches it.
 func TestS08AThousandAbortedStreamsStayApart(t *testing.T) {
 	up := newDropped(t)
@@ -119,7 +125,7 @@ func TestS08AThousandAbortedStreamsStayApart(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 250 {
-				x := everyRoute[(i+w)%2*4] // chat and messages in turn
+				x := streams()[(i+w)%4]
 				a := r.chunks(x.path, ask(x, "secret"))
 				if got, err := a.next(); err != nil || !bytes.Contains(got, []byte("secret")) {
 					t.Errorf("A saw %q, %v", got, err)

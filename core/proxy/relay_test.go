@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -383,26 +385,37 @@ func TestS06ClosedAfterTerminal(t *testing.T) {
 	}
 }
 
-// S07: a client that does not read stops the upstream, and nothing piles up in between.
+// S07: a client that does not read stops the upstream, on every route, and nothing piles up in between.
 func TestS07SlowReader(t *testing.T) {
-	r := newRig(t)
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before := heap()
-	r.leave(r.request("/v1/chat/completions", chat("gpt-4o", `,"stream":true,"max_tokens":20000000`), "x-sim", "bytes=50MB,nocap"), 2, func() {
-		time.Sleep(300 * time.Millisecond) // long enough for all of it, were it not paced
-		if grown := heap() - before; grown > 8<<20 {
-			t.Errorf("%d bytes have piled up", grown)
+	const all = 50 << 20
+	var sent atomic.Int64
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		said, _ := tale(q.URL.Path, strings.Repeat("word ", 800))
+		for n, err := 0, error(nil); err == nil && sent.Load() < all; sent.Add(int64(n)) {
+			n, err = io.WriteString(w, said)
 		}
-		if r.limits.Open() != 1 {
-			t.Error("the stream has ended already")
-		}
+	}))
+	t.Cleanup(up.Close)
+	r := newRig(t, func(s *setup) {
+		s.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[1].BaseURL = up.URL, up.URL }
+		s.balance = 1 << 50
 	})
-	r.idle()
+	for _, x := range streams() {
+		before := heapInUse()
+		sent.Store(0)
+		r.leave(r.request(x.path, strings.Replace(streamed(x), ":50", ":20000000", 1)), 2, func() {
+			time.Sleep(300 * time.Millisecond) // long enough for all of it, were it not paced
+			if grown := heapInUse() - before; grown > 8<<20 {
+				t.Errorf("%s: %d bytes have piled up", x.path, grown)
+			}
+			if r.limits.Open() != 1 || sent.Load() >= all {
+				t.Errorf("%s: the upstream has sent %d bytes to a client that does not read", x.path, sent.Load())
+			}
+		})
+		r.idle()
+	}
 }
 
 // The settlement is not acknowledged: the text arrives, the terminal event does not.

@@ -505,23 +505,37 @@ func (r *rig) setCatalogFresh() {
 	r.setCatalog()
 }
 
-// M06: a panic after the reservation: 5xx in the dialect, nothing held, the process lives.
+// M06: a panic after the reservation, on every route: 5xx in the dialect, or an error event in a stream, nothing held, the process
+// lives.
 func TestM06Panic(t *testing.T) {
 	r := newRig(t)
-	r.journal.wait = func(e llm.Entry) error { panic("boom") }
-	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 500).code(t, "internal_error")
-	if f := r.post("/v1/messages", everyRoute[4].body).want(t, 500).fields(t); f["type"] != "api_error" {
-		t.Errorf("%v", f)
-	}
-	r.journal.wait = func(e llm.Entry) error {
-		if e.Kind == llm.EntrySettle {
-			panic("boom")
+	for _, kind := range []llm.EntryKind{llm.EntryReserve, llm.EntrySettle} {
+		r.journal.wait = func(e llm.Entry) error {
+			if e.Kind == kind {
+				panic("boom")
+			}
+			return nil
 		}
-		return nil
+		for _, x := range everyRoute {
+			f := r.post(x.path, x.body).want(t, 500).code(t, "internal_error")
+			if messages := strings.HasPrefix(x.path, "/v1/messages"); messages != (f["type"] == "api_error") {
+				t.Errorf("%s: %v", x.path, f)
+			}
+		}
+		for _, x := range streams() {
+			p := r.post(x.path, x.with(`,"stream":true`))
+			if kind == llm.EntryReserve {
+				p.want(t, 500).code(t, "internal_error")
+				continue
+			}
+			if ev := p.want(t, 200).events(); !strings.Contains(ev[len(ev)-1], "internal_error") || strings.Contains(string(p.body), `"`+terminal(x.path)+`"`) || strings.Contains(string(p.body), "[DONE]") {
+				t.Errorf("%s: %s", x.path, p.body)
+			}
+		}
 	}
-	p := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`)).want(t, 200)
-	if ev := p.events(); !strings.Contains(ev[len(ev)-1], "internal_error") || strings.Contains(string(p.body), "[DONE]") {
-		t.Errorf("%s", p.body)
+	r.idle()
+	if _, held := r.limits.Balance(idUser); held != 0 {
+		t.Errorf("%d is held", held)
 	}
 	r.journal.wait = nil
 	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
@@ -581,13 +595,19 @@ func TestAnotherMethodIs404InTheDialect(t *testing.T) {
 	}
 }
 
-// Keys: missing, malformed, unknown; of two sorts; not for this model.
+// Keys: missing, malformed, unknown, expired, revoked; of two sorts; not for this model.
 func TestKeys(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.key.Models = []string{"gpt-4o"} })
 	body := chat("gpt-4o", "")
 	r.post("/v1/chat/completions", body, "Authorization", "").want(t, 401).code(t, "authentication_error")
 	r.post("/v1/chat/completions", body, "Authorization", "Basic xyz").want(t, 401)
 	r.post("/v1/chat/completions", body, "Authorization", "Bearer sk-weir-abcdefgh-0123456789012345678901234567890123456789012").want(t, 401)
+	expired, revoked := r.another(auth.Key{ID: 8, UserID: idUser, ExpiresAtMS: r.clock.Wall().UnixMilli()}), r.another(auth.Key{ID: 9, UserID: idUser})
+	r.dir.DeleteKey(9)
+	for _, x := range everyRoute {
+		r.post(x.path, x.body, expired...).want(t, 401).code(t, "authentication_error")
+		r.post(x.path, x.body, revoked...).want(t, 401).code(t, "authentication_error")
+	}
 	if f := r.post("/v1/messages", everyRoute[4].body, "Authorization", "", "x-api-key", "nope").want(t, 401).fields(t); f["type"] != "authentication_error" {
 		t.Errorf("%v", f)
 	}
