@@ -53,19 +53,21 @@ var toClient = []string{
 	"Content-Range: bytes leak", "Accept-Ranges: leak", "Date: leak", "Warning: leak", "Report-To: leak", "NEL: leak", "Server-Timing: leak", "Timing-Allow-Origin: leak", "SourceMap: leak", "X-Accel-Redirect: /leak",
 }
 
-// fromGateway are all headers of a good answer.
+// fromGateway are all headers of an answer.
 var fromGateway = []string{"Content-Type", "Content-Length", "Date", "X-Request-Id", "Connection"}
 
-// S15: what a client sees of the head of a good answer is ours but for the type of its content.
+// S15: what a client sees of the head of an answer, or of what an upstream says against its request, is ours but for status and type.
 func TestS15HeadersToTheClient(t *testing.T) {
 	u := newStrictUpstream(t)
 	r := newRig(t, func(s *setup) { s.catalog = func(c *catalog) { c.channels[0].BaseURL = u.url } })
-	for _, line := range append(toClient, strings.Join(toClient, "\r\n")) {
-		u.adds(line + "\r\n")
-		p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
-		for name, values := range p.header {
-			if !slices.Contains(fromGateway, name) || len(values) != 1 || strings.Contains(values[0], "leak") {
-				t.Errorf("%.60s: %s: %q came", line, name, values)
+	for _, status := range []int{200, 400, 422} {
+		for _, line := range append(toClient, strings.Join(toClient, "\r\n")) {
+			u.says(status, line+"\r\n")
+			p := r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, status)
+			for name, values := range p.header {
+				if !slices.Contains(fromGateway, name) || len(values) != 1 || strings.Contains(values[0], "leak") {
+					t.Errorf("%d, %.60s: %s: %q came", status, line, name, values)
+				}
 			}
 		}
 	}

@@ -273,6 +273,23 @@ func TestS01ALargeEventComesWhole(t *testing.T) {
 	}
 }
 
+// One of more than 4 MiB ends a stream: nothing of it is passed on, what came before is charged, and the upstream is left.
+func TestAnEventBeyondItsLimitEndsTheStream(t *testing.T) {
+	r := newRig(t)
+	for _, x := range streams() {
+		p := r.post(x.path, streamed(x), "x-sim", "out=20,nocap,big_event=5MB").want(t, 200)
+		ev := p.events()
+		if last := ev[len(ev)-1]; len(p.body) > 64<<10 || len(ev) < 10 || !strings.Contains(last, "upstream_unavailable") || !strings.Contains(last, "4194304") {
+			t.Errorf("%s: %d bytes, %d events, the last is %.300s", x.path, len(p.body), len(ev), last)
+		}
+		r.idle()
+		eventually(t, func() bool { return r.sim.Stats().Open == 0 }, "the upstream goes on")
+		if e := r.journal.last(t); e.Status != llm.StatusPartial || e.Usage.OutputTokens < 5 || e.Usage.OutputTokens > 20 {
+			t.Errorf("%s: %+v", x.path, e)
+		}
+	}
+}
+
 // whole reads a stream to its end.
 func (r *rig) whole(t *testing.T, x route, how, nl string, stream []byte) {
 	t.Helper()

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-gateway/weir/core/auth"
+	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/core/tokens"
 )
@@ -78,6 +80,44 @@ func TestM07OneLargeEvent(t *testing.T) {
 	left, _ := r.limits.Balance(idUser)
 	if e := r.journal.last(t); left < 0 || e.Usage.OutputTokens > llm.Tokens(len(p.events())) {
 		t.Errorf("%d left, and charged for what was not relayed: %+v", left, e.Usage)
+	}
+}
+
+// M07: a stream that has reached its hold holds more, of every meter at once, up to the first of them that has no more; under the rule
+// cut it ends there, and no meter has more than its limit.
+func TestM07EveryMeterBoundsAStream(t *testing.T) {
+	const tokens = 300
+	money := price.Hold(60, 200)
+	key := limit.ID{Kind: limit.Key, Scope: idKey}
+	for name, x := range map[string]struct {
+		code  string
+		setup option
+		meter limit.ID
+	}{
+		"key":     {"rate_limit_exceeded", limits(auth.Key{TPMLimit: tokens}), key},
+		"user":    {"rate_limit_exceeded", func(s *setup) { s.user.TPMLimit = tokens }, limit.ID{Kind: limit.User, Scope: idUser}},
+		"global":  {"rate_limit_exceeded", func(s *setup) { s.settings.Global.TPM = tokens }, limit.ID{Kind: limit.Global}},
+		"model":   {"rate_limit_exceeded", func(s *setup) { s.catalog = func(c *catalog) { c.models[0].TPMLimit = tokens } }, limit.ID{Kind: limit.Model, Name: "gpt-4o"}},
+		"channel": {"rate_limit_exceeded", func(s *setup) { s.catalog = func(c *catalog) { c.channels[0].TPMLimit = tokens } }, limit.ID{Kind: limit.Channel, Scope: 1}},
+		"balance": {"insufficient_quota", func(s *setup) { s.balance = money }, key},
+		"month":   {"monthly_quota_exceeded", limits(auth.Key{MonthlyQuota: money}), key},
+		"day":     {"daily_quota_exceeded", func(s *setup) { s.key.Budgets = []auth.Budget{{Window: llm.Day, Limit: money}} }, key},
+	} {
+		r := newRig(t, x.setup, func(s *setup) { s.user.Overrun = "cut" })
+		ev := r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true,"max_tokens":20`), "x-sim", "nocap,out=1000").want(t, 200).events()
+		if last := ev[len(ev)-1]; !strings.Contains(last, x.code) {
+			t.Errorf("%s: %d events, the last is %s", name, len(ev), last)
+		}
+		r.idle()
+		e := r.journal.last(t)
+		use, err := r.limits.Inspect(t.Context(), x.meter)
+		over := use.TPM > tokens
+		if x.code != "rate_limit_exceeded" {
+			over = e.Cost > money
+		}
+		if err != nil || over || e.Usage.OutputTokens < 100 || use.TPM != int64(e.Usage.Total()) || use.TPMHeld != 0 {
+			t.Errorf("%s: %+v, charged %d for %+v, %v", name, use, e.Cost, e.Usage, err)
+		}
 	}
 }
 

@@ -23,10 +23,11 @@ type strictUpstream struct {
 	url string
 	mu  struct {
 		sync.Mutex
-		conns int
-		got   [][]byte // requests, head and body
-		left  []byte   // what is no request
-		extra string   // header lines of the answers
+		conns  int
+		got    [][]byte // requests, head and body
+		left   []byte   // what is no request
+		status int      // of the answers; 0: 200
+		extra  string   // header lines of the answers
 	}
 }
 
@@ -64,22 +65,25 @@ func (u *strictUpstream) serve(c net.Conn) {
 		} else {
 			u.mu.left = append(u.mu.left, request...)
 		}
-		extra := u.mu.extra
+		status, extra := max(u.mu.status, 200), u.mu.extra
 		u.mu.Unlock()
 		if err != nil {
 			return
 		}
-		if _, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", extra, len(anAnswer), anAnswer); err != nil {
+		if _, err := fmt.Fprintf(c, "HTTP/1.1 %d Said\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, extra, len(anAnswer), anAnswer); err != nil {
 			return
 		}
 	}
 }
 
 // adds sets the header lines that answers have from now on.
-func (u *strictUpstream) adds(lines string) {
+func (u *strictUpstream) adds(lines string) { u.says(200, lines) }
+
+// says sets their status, too.
+func (u *strictUpstream) says(status int, lines string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.mu.extra = lines
+	u.mu.status, u.mu.extra = status, lines
 }
 
 var lengthOf = regexp.MustCompile(`\r\nContent-Length: (\d+)\r\n`)

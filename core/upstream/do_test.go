@@ -605,7 +605,7 @@ func TestRetryAfterMillisecondsWin(t *testing.T) {
 	}
 }
 
-// 64 clients that leave are no reason to doubt a channel.
+// 64 clients that leave are no reason to doubt a channel, nor to send it less at a time.
 func TestCancellationIsNotAFailure(t *testing.T) {
 	s := newStub(t, func(x *exchange) bool {
 		if strings.Contains(x.body, "wait") {
@@ -613,7 +613,7 @@ func TestCancellationIsNotAFailure(t *testing.T) {
 		}
 		return fine(x)
 	})
-	r := newRig(t, Options{}, openai("a", s.url))
+	r := newRig(t, Options{Adapt: AdaptAlways}, openai("a", s.url))
 	hold := new(watcher)
 	for range 64 {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -634,7 +634,7 @@ func TestCancellationIsNotAFailure(t *testing.T) {
 	if strings.Contains(hold.String(), "refused") {
 		t.Error("a cut attempt was reported as refused: its input would be free")
 	}
-	if h := r.client.Health(r.cat)[0]; h.State != "up" || h.Failures != 0 {
+	if h := r.client.Health(r.cat)[0]; h.State != "up" || h.Failures != 0 || h.Limit != 20 || h.InFlight != 0 {
 		t.Errorf("%+v", h)
 	}
 	if st, _, err := r.call(); st != 200 || err != nil {
