@@ -166,3 +166,68 @@ func TestReadmeCommands(t *testing.T) {
 		t.Errorf("the README's plain blocks are %q, want %q", got, want)
 	}
 }
+
+var (
+	longCommand = regexp.MustCompile(`^(?:\w+=\w+ )?go test ((?:\./\S+ )+)(?:-run (\S+) )?-(long|kills)\b`)
+	longTest    = regexp.MustCompile(`(?s)^(?:Test\w+)\(.*\*(?:ledger\.)?(long|Long|kills)\b`) // a test that has a long form
+)
+
+// longCheck is a part of a command that runs tests in their long form.
+type longCheck struct {
+	pkg, flag string
+	run       *regexp.Regexp
+	found     bool
+}
+
+func longChecks(t *testing.T) (all []*longCheck) {
+	for line := range strings.Lines(strings.Join(readme(t, "long"), "")) {
+		m := longCommand.FindStringSubmatch(line)
+		if m == nil {
+			if !strings.HasPrefix(line, "# ") {
+				t.Errorf("no command: %s", line)
+			}
+			continue
+		}
+		for _, pkg := range strings.Fields(m[1]) {
+			for part := range strings.SplitSeq(strings.Trim(m[2], "'"), "|") {
+				all = append(all, &longCheck{pkg, m[3], regexp.MustCompile(part), false})
+			}
+		}
+	}
+	return all
+}
+
+// TestReadmeLongChecks: these commands are not run here, but each part of them names a test that there is, and no test that looks at
+// their flags is left out.
+func TestReadmeLongChecks(t *testing.T) {
+	checks := longChecks(t)
+	sources, err := filepath.Glob("../../*/*/*_test.go")
+	if err != nil || len(sources) < 100 {
+		t.Fatal(len(sources), err)
+	}
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkg := "./" + strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../")
+		for fn := range strings.SplitSeq(string(text), "\nfunc ") {
+			name, _, _ := strings.Cut(fn, "(")
+			long, named := longTest.FindStringSubmatch(fn), false
+			for _, c := range checks {
+				if c.pkg == pkg && strings.HasPrefix(name, "Test") && c.run.MatchString(name) {
+					c.found = true
+					named = named || long != nil && strings.EqualFold(long[1], c.flag)
+				}
+			}
+			if long != nil && !named {
+				t.Errorf("%s of %s has a long form that the README does not name", name, pkg)
+			}
+		}
+	}
+	for _, c := range checks {
+		if !c.found {
+			t.Errorf("no test of %s is called %s", c.pkg, c.run)
+		}
+	}
+}
