@@ -649,6 +649,15 @@ func TestPreauth(t *testing.T) {
 	if ok || wait != 20_000 {
 		t.Fatalf("%d %v", wait, ok)
 	}
+	shared := 0 // places of the table are, by chance
+	for i := range 100 {
+		if _, ok := p.Allow(fmt.Sprint("192.0.2.", 100+i), 1); !ok {
+			shared++
+		}
+	}
+	if shared > 10 {
+		t.Errorf("%d of 100 other addresses are refused", shared)
+	}
 	clock.Advance(time.Duration(wait)*time.Millisecond - time.Millisecond)
 	if _, ok := p.Allow("192.0.2.1", 3); ok {
 		t.Fatal("a millisecond early")

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -275,7 +276,7 @@ func TestNoBillNoLimit(t *testing.T) {
 	}
 }
 
-// Bad keys beyond a flood are told to wait; good ones pass beside them.
+// Bad keys beyond a flood are told to wait; good ones pass beside them, and those from another address are told that they are bad.
 func TestBadKeyFlood(t *testing.T) {
 	r := newRig(t)
 	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
@@ -295,6 +296,19 @@ func TestBadKeyFlood(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	r.post("/v1/chat/completions", chat("gpt-4o", "")).want(t, 200)
+	told := map[int]int{}
+	for last := range byte(3) { // one of them may share the flood's place in the table
+		elsewhere := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2+last)}}
+		resp, err := (&http.Transport{DialContext: elsewhere.DialContext, DisableKeepAlives: true}).RoundTrip(r.request("/v1/chat/completions", "{}", "Authorization", "Bearer nope"))
+		if err != nil {
+			t.Skip("this system has but one address for loopback: ", err)
+		}
+		_ = resp.Body.Close()
+		told[resp.StatusCode]++
+	}
+	if told[401] < 2 {
+		t.Errorf("bad keys from other addresses get %v", told)
+	}
 }
 
 // S12: an image costs its flat estimate, whatever its size, on every route that takes one.
