@@ -12,8 +12,9 @@
 //	roof     cmd/weir          commands, wiring, signals; no logic
 //	         core/config       weir.yaml: one struct made of each package's Options; strict parse, defaults, validate
 //	         core/sim          the simulated upstream
-//	         core/load         the attack driver
+//	         core/load         the drivers of `weir attack` and `weir bench`
 //	         core/doctor       the checks of `weir doctor`
+//	         core/bench        `weir bench`: Weir beside a bare proxy and nginx; ratios, components, aims
 //	floor 2  core/proxy        client listener: the walk, the stream relay, errors -> HTTP (only here)
 //	         core/admin        operator API, health, metrics; its own listener
 //	floor 1  core/auth         bearer key -> Caller

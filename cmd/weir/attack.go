@@ -62,6 +62,37 @@ func (a *app) printAttack(res *load.Result) error {
 	return nil
 }
 
+// terminalOf is the width of the terminal that w is; 0: it is none.
+func terminalOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width < 40 {
+		return 80
+	}
+	return width
+}
+
+// line is one line that says what is going on; it is drawn only on a terminal.
+type line struct{ w io.Writer }
+
+func newLine(w io.Writer) *line {
+	if terminalOf(w) == 0 {
+		return &line{}
+	}
+	return &line{w}
+}
+
+func (l *line) show(what string) {
+	if l.w != nil {
+		fmt.Fprintf(l.w, "\r\x1b[K%.78s", what)
+	}
+}
+
+func (l *line) clear() { l.show("") }
+
 // bar is a progress bar; it draws only on a terminal. The attack calls it one call at a time.
 type bar struct {
 	w     io.Writer
@@ -70,13 +101,9 @@ type bar struct {
 }
 
 func newBar(w io.Writer) *bar {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	width := terminalOf(w)
+	if width == 0 {
 		return &bar{}
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || width < 40 {
-		width = 80
 	}
 	return &bar{w: w, width: min(width, 100) - 30, drawn: -1}
 }

@@ -69,7 +69,9 @@ func badValue(bad *pflag.InvalidValueError) string {
 func unknownChild(c *cobra.Command, name string) error {
 	var names []string
 	for _, child := range c.Commands() {
-		names = append(names, child.Name())
+		if !child.Hidden {
+			names = append(names, child.Name())
+		}
 	}
 	if near := llm.Nearest(name, names); near != "" {
 		return usageError("unknown command %q for %q; did you mean %q?", name, c.CommandPath(), near)

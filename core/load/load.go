@@ -4,6 +4,9 @@
 // Requests are numbered in the order they are sent. Each worker starts when the one before it has its first answer, or a
 // little later when that takes long, so that the first numbers also arrive in order and first_429_at_index means what it
 // says: how many the limit let through before.
+//
+// Drive is the other half: the same good request at several proxies in turn, at as little cost to itself as can be, for
+// `weir bench`.
 package load
 
 import (
