@@ -61,6 +61,7 @@ type fixture struct {
 	limiter *limit.Memory
 	host    *policy.Host
 	proxy   *proxy
+	client  *upstream.Client
 	api     *admin.API
 	handler http.Handler
 	close   func()
@@ -92,15 +93,15 @@ func (f *fixture) open() {
 	f.limiter = limit.New(limit.Options{}, f.clock, l)
 	f.host, err = policy.NewHost(policy.Options{CacheDir: f.t.TempDir(), Tiers: f.o.TierNames, Labels: []string{"tier", "soft", "hot"}, Clock: f.clock})
 	f.must(err)
-	client := upstream.NewClient(upstream.Options{}, f.clock)
+	f.client = upstream.NewClient(upstream.Options{QueueWaitMS: 20_000}, f.clock)
 	f.api = admin.New(f.o, admin.Parts{Clock: f.clock, Random: random, Ledger: l, Directory: f.dir, Limiter: f.limiter, Policy: f.host,
-		Client: client, Live: f.proxy, Shipped: policies.Shipped,
+		Client: f.client, Live: f.proxy, Shipped: policies.Shipped,
 		Metrics: func(w io.Writer) { _, _ = io.WriteString(w, "weir_reservations_open 0\n") }})
 	f.must(f.api.Restore(f.t.Context(), state))
 	f.handler = f.api.Handler()
 	f.close = func() {
 		f.api.Close()
-		client.Close()
+		f.client.Close()
 		f.host.Close()
 		f.limiter.Close()
 		f.must(f.ledger.Close())

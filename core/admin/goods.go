@@ -111,4 +111,7 @@ func (g *goods) checkAllowed(s string) error {
 func (a *API) applyGoods(g *goods) {
 	a.goods.Store(g)
 	a.Live.SetCatalog(g.catalog)
+	if a.Client != nil {
+		a.Client.Follow(g.catalog)
+	}
 }

@@ -32,6 +32,7 @@ type Catalog struct {
 	models   map[string]*entry
 	listed   []*Model
 	channels []*Channel
+	named    map[string]*Channel
 	born     uint64 // later ones have higher numbers
 }
 
@@ -46,13 +47,12 @@ type entry struct {
 // name. The catalog keeps copies; a channel's weight 0 and empty state are filled in.
 func NewCatalog(models []Model, channels []Channel) (*Catalog, error) {
 	c := &Catalog{models: make(map[string]*entry, len(models)), born: births.Add(1)}
-	byName, err := c.addChannels(channels)
-	if err != nil {
+	if err := c.addChannels(channels); err != nil {
 		return nil, err
 	}
 	routes := routeSet{}
 	for _, m := range models {
-		if err := c.addModel(m, byName, routes); err != nil {
+		if err := c.addModel(m, routes); err != nil {
 			return nil, err
 		}
 	}
@@ -83,25 +83,25 @@ func (c *Catalog) Models() []*Model { return c.listed }
 // Channels lists by id, then name.
 func (c *Catalog) Channels() []*Channel { return c.channels }
 
-func (c *Catalog) addChannels(channels []Channel) (map[string]*Channel, error) {
-	byName := make(map[string]*Channel, len(channels))
+func (c *Catalog) addChannels(channels []Channel) error {
+	c.named = make(map[string]*Channel, len(channels))
 	ids := make(map[uint64]string, len(channels))
 	for _, ch := range channels {
 		if err := ch.check(); err != nil {
-			return nil, err
+			return err
 		}
-		if byName[ch.Name] != nil {
-			return nil, llm.Invalid("name", "channel %q is given twice; names are unique", ch.Name)
+		if c.named[ch.Name] != nil {
+			return llm.Invalid("name", "channel %q is given twice; names are unique", ch.Name)
 		}
 		if other, taken := ids[ch.ID]; taken && ch.ID != 0 {
-			return nil, llm.Invalid("id", "channels %q and %q both have id %d", other, ch.Name, ch.ID)
+			return llm.Invalid("id", "channels %q and %q both have id %d", other, ch.Name, ch.ID)
 		}
 		ch.Weight, ch.State = max(ch.Weight, 1), cmp.Or(ch.State, "enabled")
-		byName[ch.Name], ids[ch.ID] = &ch, ch.Name
+		c.named[ch.Name], ids[ch.ID] = &ch, ch.Name
 		c.channels = append(c.channels, &ch)
 	}
 	slices.SortFunc(c.channels, func(a, b *Channel) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Name, b.Name)) })
-	return byName, nil
+	return nil
 }
 
 func (ch *Channel) check() error {
@@ -149,7 +149,7 @@ func (ch *Channel) checkVersion() error {
 	return nil
 }
 
-func (c *Catalog) addModel(m Model, byName map[string]*Channel, routes routeSet) error {
+func (c *Catalog) addModel(m Model, routes routeSet) error {
 	if err := checkName("model", m.Name); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (c *Catalog) addModel(m Model, byName map[string]*Channel, routes routeSet)
 	if err := cmp.Or(m.checkTiers(), m.checkHosted()); err != nil {
 		return err
 	}
-	chosen, err := c.chosen(&m, byName)
+	chosen, err := c.chosen(&m)
 	if err != nil {
 		return err
 	}
@@ -185,13 +185,13 @@ func (c *Catalog) addModel(m Model, byName map[string]*Channel, routes routeSet)
 	return nil
 }
 
-func (c *Catalog) chosen(m *Model, byName map[string]*Channel) ([]*Channel, error) {
+func (c *Catalog) chosen(m *Model) ([]*Channel, error) {
 	if len(m.Channels) == 0 {
 		return c.channels, nil
 	}
 	var chosen []*Channel
 	for i, name := range m.Channels {
-		ch := byName[name]
+		ch := c.named[name]
 		if ch == nil {
 			return nil, llm.Invalid("channels", "model %q: unknown channel %q%s", m.Name, name, c.nearestChannel(name))
 		}

@@ -61,7 +61,7 @@ func (st *stage) call(caller int) {
 		return
 	}
 	g := &st.lane.gate
-	p, ok := g.enter(st.now, 0, t.probe)
+	p, ok := g.enter(st.now, t.probe)
 	defer st.settle()
 	if ok {
 		st.send(caller, t, p)
@@ -198,7 +198,7 @@ func busyLane(caller uint64, n int) (l *lane, all []place, tickets []ticket) {
 	l.gate.init(&o)
 	for range n {
 		t, _ := l.health.admit(0, caller)
-		p, _ := l.gate.enter(0, 0, false)
+		p, _ := l.gate.enter(0, false)
 		all, tickets = append(all, p), append(tickets, t)
 	}
 	return l, all, tickets
@@ -227,7 +227,7 @@ func TestWhatACrowdIs(t *testing.T) {
 	l.refused(tickets[11], &all[11], 0, asks)
 	l.expect(t, 8, 2*s, 11) // asleep, and no more than that afterwards
 	probe, _ := l.health.admit(2*s, 8)
-	place, _ := l.gate.enter(2*s, 0, true)
+	place, _ := l.gate.enter(2*s, true)
 	l.refused(probe, &place, 2*s, no) // what a probe is told is about the channel, not about those beside it
 	if state := l.health.mu.state; state != cooling {
 		t.Errorf("after a probe that was refused beside others its state is %d", state)
@@ -249,7 +249,7 @@ func TestWhatACrowdIs(t *testing.T) {
 		for i := range threshold { // fewer and fewer
 			l.expect(t, 8, 0, 39-2*int64(i))
 			leaveAll(all[37-2*i : 39-2*i])
-			p, _ := l.gate.enter(0, 0, false)
+			p, _ := l.gate.enter(0, false)
 			l.refused(tickets[39], &p, 0, no)
 			p.leave()
 			if answered {
@@ -267,14 +267,14 @@ func TestOneCallersRefusalsAreNoCrowd(t *testing.T) {
 	l, all, tickets := busyLane(8, 12)
 	no := verdict{class: limited, status: 429, caller: 7}
 	mine := l.health.mustBy(t, 7, 0, true)
-	place, _ := l.gate.enter(0, 0, false)
+	place, _ := l.gate.enter(0, false)
 	l.refused(mine, &place, 0, no)
 	place.leave()
 	l.expect(t, 7, 0, 12)
 	l.health.succeed(tickets[0], 0, 200, 8)
 	all[0].leave()
 	mine = l.health.mustBy(t, 7, 0, true)
-	place, _ = l.gate.enter(0, 0, false)
+	place, _ = l.gate.enter(0, false)
 	l.refused(mine, &place, 0, no)
 	l.expect(t, 7, s, 12)
 	l.expect(t, 8, 0, 12)

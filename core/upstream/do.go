@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,8 +24,8 @@ type Client struct {
 	done sync.WaitGroup
 	mu   struct {
 		sync.RWMutex
-		lanes  map[string]*lane // by channel name
-		seen   *Catalog         // lanes of channels it lacks were closed
+		newest *Catalog         // of those that were followed
+		lanes  map[string]*lane // by channel name; each serves what the newest catalog has by it
 		closed bool
 	}
 }
@@ -34,7 +35,7 @@ func NewClient(o Options, clock llm.Clock) *Client {
 	c := &Client{opt: o.Defaults(), clock: clock, quit: make(chan struct{}), outside: newOutside()}
 	c.idle = time.Duration(c.opt.IdleTimeoutMS) * time.Millisecond
 	c.budget.percent = int64(c.opt.RetryPercent)
-	c.mu.lanes = make(map[string]*lane)
+	c.mu.newest, c.mu.lanes = new(Catalog), make(map[string]*lane)
 	c.done.Go(c.sweep)
 	return c
 }
@@ -50,7 +51,7 @@ func (c *Client) Close() {
 	}
 	close(c.quit)
 	for _, l := range lanes {
-		l.pool.close()
+		l.close()
 	}
 	c.done.Wait()
 }
@@ -103,27 +104,30 @@ func (c *Client) Retries() (sent, refused uint64) {
 	return c.budget.made.Load(), c.budget.refused.Load()
 }
 
-// lane finds or makes the lane of a channel; nil after Close.
+// lane finds or makes the lane of a channel, as the newest catalog has it: a request may hold an older one. nil: the channel
+// was disabled, removed or given to another provider since, or the client is closed.
 func (c *Client) lane(ch *Channel) *lane {
 	c.mu.RLock()
 	l := c.mu.lanes[ch.Name]
 	c.mu.RUnlock()
-	if l != nil && l.serves(ch) {
-		return l
+	if l == nil {
+		l = c.makeLane(ch.Name)
 	}
+	if l == nil || l.channel.Provider != ch.Provider || l.latest.Load().State == "disabled" {
+		return nil
+	}
+	return l
+}
+
+func (c *Client) makeLane(name string) *lane {
 	c.mu.Lock()
-	l = c.mu.lanes[ch.Name]
-	if c.mu.closed || l != nil && l.serves(ch) {
-		c.mu.Unlock()
-		return l
+	defer c.mu.Unlock()
+	l, ch := c.mu.lanes[name], c.mu.newest.named[name]
+	if l == nil && ch != nil && !c.mu.closed {
+		l = newLane(ch, &c.opt, c.clock, &c.outside)
+		c.mu.lanes[name] = l
 	}
-	fresh := newLane(ch, &c.opt, c.clock, &c.outside)
-	c.mu.lanes[ch.Name] = fresh
-	c.mu.Unlock()
-	if l != nil {
-		l.pool.close()
-	}
-	return fresh
+	return l
 }
 
 // flying is how many attempts a channel carries.
@@ -137,31 +141,38 @@ func (c *Client) flying(ch *Channel) int64 {
 	return l.gate.flying.Load()
 }
 
-// follow closes the lanes of channels that a newer catalog no longer has.
-func (c *Client) follow(cat *Catalog) {
+// Follow makes a catalog what channels are taken from, unless a newer one is already: limits count at once, and who waits for
+// a place on a channel that is disabled or gone moves on to another. Do follows its own; whoever changes the catalog need not
+// wait for that.
+func (c *Client) Follow(cat *Catalog) {
 	c.mu.RLock()
-	seen := c.mu.seen
+	known := cat.born <= c.mu.newest.born
 	c.mu.RUnlock()
-	if seen != nil && cat.born <= seen.born {
+	if known {
 		return
 	}
-	names := make(map[string]bool, len(cat.channels))
-	for _, ch := range cat.channels {
-		names[ch.Name] = true
+	for _, l := range c.follow(cat) {
+		l.close()
 	}
-	var gone []*lane
+}
+
+// follow gives the lanes whose channels a newer catalog does not have, or leads elsewhere.
+func (c *Client) follow(cat *Catalog) (gone []*lane) {
 	c.mu.Lock()
-	c.mu.seen = cat
+	defer c.mu.Unlock()
+	if cat.born <= c.mu.newest.born {
+		return nil
+	}
+	c.mu.newest = cat
 	for name, l := range c.mu.lanes {
-		if !names[name] {
+		if ch := cat.named[name]; ch != nil && l.serves(ch) {
+			l.follow(ch)
+		} else {
 			gone = append(gone, l)
 			delete(c.mu.lanes, name)
 		}
 	}
-	c.mu.Unlock()
-	for _, l := range gone {
-		l.pool.close()
-	}
+	return gone
 }
 
 // Do runs up to Options.Attempts attempts over the model's channels, in order of priority, weight and health, and
@@ -180,7 +191,7 @@ func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c.follow(cat)
+	c.Follow(cat)
 	r := &Response{reading: reading{client: c, ctx: ctx}}
 	if ctx.Done() != nil {
 		r.stop = context.AfterFunc(ctx, r.cut)
@@ -193,7 +204,7 @@ func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) 
 			r.Close()
 		}
 	}()
-	d := doing{client: c, req: req, route: rt, hold: hold, r: r, out: o}
+	d := doing{client: c, req: req, route: rt, hold: hold, r: r, out: o, patience: time.Duration(c.opt.QueueWaitMS) * time.Millisecond}
 	if err := d.run(); err != nil {
 		return nil, err
 	}
@@ -242,14 +253,16 @@ type doing struct {
 	r      *Response
 	out    *outgoing
 
-	crowded  *Channel // the first that has no place
-	channel  *Channel // of the attempt under way
+	crowded  *lane         // the first that has no place
+	patience time.Duration // left, to wait for one
+	channel  *Channel      // of the attempt under way
 	lane     *lane
 	ticket   ticket
 	sent     bool          // an attempt before has sent the request: the next is a retry
 	opened   bool          // a stream has been read from already
 	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
 	short    bool          // this machine lacks what a connection takes
+	gone     bool          // a channel is disabled, removed or given to another provider since the request's catalog was made
 	roomless bool          // a channel had no room: the hold refused it, it has no place, or its connections are all in use
 	limited  bool          // a channel is rate limited
 	wait     time.Duration // the shortest wait of a limited channel
@@ -305,68 +318,88 @@ func (d *doing) run() error {
 }
 
 // next picks the channel to try; nil: there is none left. It has been admitted when it is returned. When those that are
-// awake have no place left, it waits for one on the first of them.
+// awake have no place left, it waits for one on the first of them; when that one is disabled or removed meanwhile, it asks
+// the others again.
 func (d *doing) next(seen []bool) *Channel {
-	for _, t := range d.route.tiers {
-		if ch := t.pick(seen, d.client.flying, d.admit); ch != nil {
-			return ch
+	for {
+		for _, t := range d.route.tiers {
+			if t.pick(seen, d.client.flying, d.admit) != nil {
+				return d.channel
+			}
+		}
+		l := d.crowded
+		if l == nil {
+			return nil
+		}
+		d.crowded = nil
+		found, shut := d.queue(l)
+		switch {
+		case shut:
+			d.again(seen)
+		case !found:
+			d.roomless = true
+			return nil
+		case !d.awake(l):
+			d.r.place.leave()
+			return nil
+		default:
+			return d.channel
 		}
 	}
-	ch := d.crowded
-	if ch == nil {
-		return nil
+}
+
+// queue waits for a place on a channel, as long as is left of what one waits in all.
+func (d *doing) queue(l *lane) (found, shut bool) {
+	began := d.client.clock.Mono()
+	d.r.place, found, shut = l.gate.wait(d.r.ctx, d.patience, d.req.Caller)
+	d.patience -= d.client.clock.Mono() - began
+	return found, shut
+}
+
+// again lets every channel be asked that was not tried.
+func (d *doing) again(seen []bool) {
+	for _, t := range d.route.tiers {
+		for _, m := range t.members {
+			seen[m.at] = slices.Contains(d.r.Attempted, m.Name)
+		}
 	}
-	d.crowded = nil
-	l := d.client.lane(ch)
-	if l == nil {
-		return nil
-	}
-	var found bool
-	if d.r.place, found = l.gate.wait(d.r.ctx, time.Duration(d.client.opt.QueueWaitMS)*time.Millisecond, d.req.Caller); !found {
-		d.roomless = true
-		return nil
-	}
-	if !d.awake(ch, l) {
-		d.r.place.leave()
-		return nil
-	}
-	return ch
 }
 
 // admit asks a channel's health, and for a place on it.
 func (d *doing) admit(ch *Channel) bool {
 	l := d.client.lane(ch)
 	if l == nil {
-		d.last = errors.New("the client is closed")
+		d.gone = true
+		d.last = fmt.Errorf("channel %q was disabled or removed meanwhile, or the client is closed", ch.Name)
 		return false
 	}
-	if !d.awake(ch, l) {
+	if !d.awake(l) {
 		return false
 	}
 	now := d.client.clock.Mono()
 	var found bool
-	if d.r.place, found = l.gate.enter(now, ch.ConcurrencyLimit, d.ticket.probe); !found {
+	if d.r.place, found = l.gate.enter(now, d.ticket.probe); !found {
 		l.health.forget(d.ticket, now)
 		d.roomless = d.roomless || d.crowded != nil
 		if d.crowded == nil {
-			d.crowded = ch
+			d.crowded = l
 		}
 	}
 	return found
 }
 
 // awake asks a channel's health; when it sleeps, it notes why.
-func (d *doing) awake(ch *Channel, l *lane) bool {
+func (d *doing) awake(l *lane) bool {
 	now := d.client.clock.Mono()
 	t, ok := l.health.admit(now, d.req.Caller)
 	if ok {
-		d.channel, d.lane, d.ticket = ch, l, t
+		d.channel, d.lane, d.ticket = l.latest.Load(), l, t
 		return true
 	}
 	if wait, why := l.health.sleeps(now, d.req.Caller); why == limited {
 		d.noteLimited(wait)
 	} else {
-		d.last = fmt.Errorf("channel %q cools down after failures for %d ms", ch.Name, ceilMS(wait))
+		d.last = fmt.Errorf("channel %q cools down after failures for %d ms", l.channel.Name, ceilMS(wait))
 		d.noteFailing(wait)
 	}
 	return false
@@ -592,6 +625,8 @@ func (d *doing) failure() error {
 	switch {
 	case d.route.channels == 0:
 		e.Message = fmt.Sprintf("every channel of model %q is disabled", name)
+	case len(attempted) == 0 && d.gone && d.cools == 0:
+		e.Message = fmt.Sprintf("no channel of model %q is in service any more", name)
 	case len(attempted) == 0 && d.cools > 0:
 		e.RetryAfterMS = ceilMS(d.cools)
 		e.Message = fmt.Sprintf("every channel of model %q cools down after failures; try again in %d ms", name, e.RetryAfterMS)

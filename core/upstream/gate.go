@@ -29,7 +29,7 @@ const (
 
 // gate bounds the attempts that one channel carries at a time, by the least of four numbers:
 //
-//	most   the channel's own limit, as configured
+//	most   the channel's own limit, as configured; a change of it counts at once
 //	limit  what it was seen to carry. It starts at 20, or at 0.7 of what was in flight when the channel first refused;
 //	       grows by a tenth after as many good answers as itself, counted only while four fifths of it are used; and shrinks
 //	       to 0.7, at most once a second, when the channel falls asleep because it has too much to do. Slowness, a client
@@ -45,8 +45,8 @@ const (
 //
 // Whoever finds no place may wait for one, in a short queue. Places go round among the callers that wait, so that one with
 // many requests keeps no other out: the n-th that a caller has waiting is behind the n-th of each of the others, and when
-// the queue is full, the last in it makes way for whoever belongs before it. When the channel falls asleep all who wait are
-// told no. An attempt has its place until its Response is closed.
+// the queue is full, the last in it makes way for whoever belongs before it. When the channel falls asleep, is disabled or
+// is taken away, all who wait are told no. An attempt has its place until its Response is closed.
 type gate struct {
 	flying atomic.Int64 // changes under mu; read without it where channels are compared
 	queue  int          // who may wait
@@ -55,6 +55,7 @@ type gate struct {
 	mu     struct {
 		sync.Mutex
 		most    int64         // 0: none
+		shut    bool          // nobody may wait
 		limit   float64       // 0: not learned
 		good    int64         // answers since limit changed
 		shrunk  time.Duration // Mono of the last time
@@ -84,6 +85,7 @@ type waiter struct {
 	place  place
 	caller uint64
 	round  uint64 // of the places that are given: one to each caller in each
+	shut   bool   // it was told no because nobody may wait any more
 }
 
 func (g *gate) init(o *Options) {
@@ -93,11 +95,30 @@ func (g *gate) init(o *Options) {
 	}
 }
 
-// enter takes a place if there is one. most is the channel's own limit, 0 for none.
-func (g *gate) enter(now time.Duration, most int64, probe bool) (place, bool) {
+// follow takes the channel's own limit from a catalog, 0 for none: who waits gets the places that it adds.
+func (g *gate) follow(most int64, shut bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.most = most
+	g.mu.most, g.mu.shut = most, shut
+	if shut {
+		g.dismissLocked()
+	}
+	g.grantLocked()
+}
+
+// dismissLocked tells all who wait no.
+func (g *gate) dismissLocked() {
+	for _, w := range g.mu.waiting {
+		w.shut = g.mu.shut
+		close(w.done)
+	}
+	g.mu.waiting = nil
+}
+
+// enter takes a place if there is one.
+func (g *gate) enter(now time.Duration, probe bool) (place, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if probe {
 		g.mu.ramped = now // until it answers, nothing has shown that a second without refusals is one
 	}
@@ -107,7 +128,7 @@ func (g *gate) enter(now time.Duration, most int64, probe bool) (place, bool) {
 	}
 	g.grantLocked()
 	free := len(g.mu.waiting) == 0 && g.flying.Load() < g.roomLocked()
-	if !free && !(probe && (most == 0 || g.flying.Load() < most)) {
+	if !free && !(probe && (g.mu.most == 0 || g.flying.Load() < g.mu.most)) {
 		return place{}, false
 	}
 	return g.takeLocked(), true
@@ -134,13 +155,15 @@ func (p *place) leave() {
 	g.grantLocked()
 }
 
-// wait takes a place as soon as there is one; false: not within patience, not before ctx ended, or the queue is full.
-func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) (place, bool) {
+// wait takes a place as soon as there is one. found is false: not within patience, not before ctx ended, or the queue is full;
+// or, and then shut tells so, nobody may wait any more.
+func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) (p place, found, shut bool) {
 	w := &waiter{done: make(chan struct{}), caller: caller}
 	g.mu.Lock()
-	if !g.lineUpLocked(w) {
+	if g.mu.shut || !g.lineUpLocked(w) {
+		shut = g.mu.shut
 		g.mu.Unlock()
-		return place{}, false
+		return place{}, false, shut
 	}
 	g.grantLocked() // a place may have become free since enter
 	g.mu.Unlock()
@@ -154,7 +177,7 @@ func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stepOutLocked(w)
-	return w.place, w.place.gate != nil
+	return w.place, w.place.gate != nil, w.shut
 }
 
 // lineUpLocked puts w into the round after its caller's last one that waits, or into the next. A caller's rounds have no
@@ -237,10 +260,7 @@ func (g *gate) overloaded(now time.Duration) {
 	}
 	g.mu.ramp, g.mu.ramped, g.mu.old = 1, 0, flying
 	g.mu.sleeps++
-	for _, w := range g.mu.waiting {
-		close(w.done)
-	}
-	g.mu.waiting = nil
+	g.dismissLocked()
 }
 
 // crowded tells whether a refusal can be about how many there were at once.

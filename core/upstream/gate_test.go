@@ -24,7 +24,7 @@ func newGate(o Options) *gate {
 // fillUp enters until there is no place.
 func (g *gate) fillUp(now time.Duration) (taken []place) {
 	for len(taken) < 1000 {
-		p, ok := g.enter(now, 0, false)
+		p, ok := g.enter(now, false)
 		if !ok {
 			break
 		}
@@ -88,7 +88,7 @@ func TestConcurrencyIsLearnedFromTheFirstRefusal(t *testing.T) {
 		g := newGate(Options{Adapt: tt.adapt})
 		var held []place
 		for range tt.flying {
-			p, ok := g.enter(0, 0, false)
+			p, ok := g.enter(0, false)
 			if !ok {
 				t.Fatal("bounded before anything was refused")
 			}
@@ -111,11 +111,11 @@ func TestAChannelWakesStepByStep(t *testing.T) {
 	g := newGate(Options{Adapt: AdaptOff})
 	var long []place
 	for range 40 {
-		p, _ := g.enter(0, 0, false)
+		p, _ := g.enter(0, false)
 		long = append(long, p)
 	}
 	g.overloaded(0)
-	probe, ok := g.enter(s, 0, true)
+	probe, ok := g.enter(s, true)
 	if !ok {
 		t.Fatal("long answers keep the probe out")
 	}
@@ -163,14 +163,14 @@ func TestFailedProbesWidenNothing(t *testing.T) {
 	now := time.Duration(0)
 	for range 10 {
 		now += 8 * s
-		probe, ok := g.enter(now, 0, true)
+		probe, ok := g.enter(now, true)
 		if !ok {
 			t.Fatal("no place for a probe")
 		}
 		probe.leave() // it was refused
 	}
 	now += 8 * s
-	if _, ok := g.enter(now, 0, true); !ok {
+	if _, ok := g.enter(now, true); !ok {
 		t.Fatal("no place for a probe")
 	}
 	if n := len(g.fillUp(now)); n != 0 {
@@ -233,7 +233,8 @@ func TestAShortQueueForAFullChannel(t *testing.T) {
 // got them, in order, and who was turned away.
 func queued(queue int, arrivals string, gone ...int) (served, refused string) {
 	g := newGate(Options{QueueRequests: queue})
-	only, _ := g.enter(0, 1, false)
+	g.follow(1, false)
+	only, _ := g.enter(0, false)
 	var all []*waiter
 	turned := func(w *waiter) {
 		if refused += string(rune(w.caller)); w.place.gate != nil {
@@ -300,7 +301,8 @@ func TestTheQueueIsShared(t *testing.T) {
 // Whoever comes one at a time gets every second place beside one who keeps the queue full.
 func TestOneCallerDoesNotKeepTheQueue(t *testing.T) {
 	g := newGate(Options{QueueRequests: 64})
-	held, _ := g.enter(0, 1, false)
+	g.follow(1, false)
+	held, _ := g.enter(0, false)
 	come := func(caller uint64) *waiter {
 		w := &waiter{done: make(chan struct{}), caller: caller}
 		if !g.lineUpLocked(w) {
@@ -497,7 +499,7 @@ func TestWhatAnOverloadIs(t *testing.T) {
 	_ = g.fillUp(0)
 	told := make(chan bool)
 	go func() {
-		_, ok := g.wait(context.Background(), time.Minute, 0)
+		_, ok, _ := g.wait(context.Background(), time.Minute, 0)
 		told <- ok
 	}()
 	eventually(t, "it waits", func() bool { _, _, n := g.report(); return n == 1 })
@@ -564,6 +566,7 @@ func TestLeastInFlight(t *testing.T) {
 func TestGateUnderFire(t *testing.T) {
 	g := newGate(Options{QueueRequests: 4})
 	const most = 8
+	g.follow(most, false)
 	var clock, inside atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 32 {
@@ -571,13 +574,13 @@ func TestGateUnderFire(t *testing.T) {
 		wg.Go(func() {
 			for range 300 {
 				now := time.Duration(clock.Add(int64(time.Millisecond)))
-				p, ok := g.enter(now, most, rnd.IntN(20) == 0)
+				p, ok := g.enter(now, rnd.IntN(20) == 0)
 				if !ok {
 					ctx, cancel := context.WithCancel(context.Background())
 					if rnd.IntN(4) == 0 {
 						cancel()
 					}
-					p, ok = g.wait(ctx, time.Duration(rnd.IntN(1000))*time.Microsecond, rnd.Uint64N(3))
+					p, ok, _ = g.wait(ctx, time.Duration(rnd.IntN(1000))*time.Microsecond, rnd.Uint64N(3))
 					cancel()
 				}
 				if !ok {
@@ -678,7 +681,7 @@ func TestSleepWastesLittle(t *testing.T) {
 		if !ok {
 			return nil, false
 		}
-		p, ok := g.enter(now, 0, tk.probe)
+		p, ok := g.enter(now, tk.probe)
 		if !ok {
 			h.forget(tk, now)
 			return nil, false

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,7 +22,8 @@ const keepMargin = time.Second // an idle connection is given up so much before 
 
 // lane is what the client keeps of one channel: where it is, its ready request heads, its connections, its health.
 type lane struct {
-	channel    Channel // as it was when the lane was made; a changed URL or credential makes a new lane
+	channel    Channel                 // as it was when the lane was made; a changed URL or credential makes a new lane
+	latest     atomic.Pointer[Channel] // as the newest catalog has it
 	site       site
 	secret     secret
 	heads      [llm.CountTokens + 1]opening
@@ -45,6 +47,7 @@ func newLane(ch *Channel, o *Options, clock llm.Clock, out *outside) *lane {
 		patience:   time.Duration(o.ConnectTimeoutMS) * time.Millisecond,
 		headerTime: time.Duration(o.HeaderTimeoutMS) * time.Millisecond}
 	l.gate.init(o)
+	l.follow(ch)
 	l.pool.open, l.pool.keep = o.Connections, o.IdleConnections
 	l.pool.expiry = time.Duration(o.IdleConnectionMS) * time.Millisecond
 	l.via, l.viaErr = newForward(&s, out.proxy)
@@ -78,6 +81,18 @@ func newOutside() outside {
 func (l *lane) serves(ch *Channel) bool {
 	return l.channel.BaseURL == ch.BaseURL && l.channel.Credential == ch.Credential && l.channel.Provider == ch.Provider &&
 		l.channel.APIVersion == ch.APIVersion
+}
+
+// follow takes what a newer catalog says of the channel that the lane serves.
+func (l *lane) follow(ch *Channel) {
+	l.latest.Store(ch)
+	l.gate.follow(ch.ConcurrencyLimit, ch.State == "disabled")
+}
+
+// close ends a lane that nobody will be given any more.
+func (l *lane) close() {
+	l.gate.follow(0, true)
+	l.pool.close()
 }
 
 // refused: the channel answered, but not what was asked for. Where it has too much to do, less is sent from then on, or when

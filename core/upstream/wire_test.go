@@ -109,7 +109,7 @@ func newStub(t testing.TB, handle func(x *exchange) bool) *stub {
 }
 
 func (s *stub) serve(c net.Conn, handle func(x *exchange) bool) {
-	defer c.Close()
+	defer s.forget(c)
 	br := bufio.NewReader(c)
 	for {
 		req, err := http.ReadRequest(br)
@@ -124,6 +124,20 @@ func (s *stub) serve(c net.Conn, handle func(x *exchange) bool) {
 			return
 		}
 	}
+}
+
+func (s *stub) forget(c net.Conn) {
+	c.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.conns, c)
+}
+
+// open is how many connections there are to it.
+func (s *stub) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.conns)
 }
 
 // drop closes all connections from the server's side.
@@ -188,6 +202,7 @@ func newRig(t testing.TB, o Options, channels ...Channel) *rig {
 	r.client = NewClient(o, r.clock)
 	t.Cleanup(r.client.Close)
 	r.cat = mustCatalog(t, []Model{{Name: "m"}, {Name: "renamed", Target: "org/inner"}}, channels)
+	r.client.Follow(r.cat)
 	return r
 }
 
