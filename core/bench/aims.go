@@ -57,8 +57,8 @@ func judgeAims(f Figures) (aims []Aim) {
 			met := v <= g.bound
 			if g.least {
 				met = v >= g.bound
-			} else if g.unit == "" {
-				met = v < g.bound+slack // a count of allocations is an average, and others allocate meanwhile
+			} else if g.bound == 0 {
+				met = v < slack // a count of allocations is an average, and others allocate meanwhile
 			}
 			a.Value, a.Met = &v, &met
 		}
@@ -67,7 +67,7 @@ func judgeAims(f Figures) (aims []Aim) {
 	return aims
 }
 
-// slack is what an average over many calls may be above a bound without a unit.
+// slack is what an average over many calls may be where none is the bound.
 const slack = 0.05
 
 func (g goal) text() string {

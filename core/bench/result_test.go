@@ -177,10 +177,10 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	r := three()
-	r.Growth = []Growth{{What: "a", Points: []Point{{1, 1}, {10, 100}}}, {What: "b", Points: []Point{{1, 1}, {10, 1}}}}
+	r.Growth = []Growth{{What: "a", Points: []Point{{1, 1}, {10, 13.1}}}, {What: "b", Points: []Point{{1, 1}, {10, 1}}}}
 	r.judge()
-	if last := r.Aims[len(r.Aims)-1]; last.verdict() != "MISSED" || *last.Value != 2 {
-		t.Errorf("one of two grows as the square: %+v", last)
+	if last := r.Aims[len(r.Aims)-1]; last.verdict() != "MISSED" || *last.Value < 1.11 || r.Growth[0].Verdict != "worse than linear" {
+		t.Errorf("one of two grows a little faster than its number: %+v", last)
 	}
 }
 
