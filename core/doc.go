@@ -42,8 +42,8 @@
 //
 //  1. take one configuration snapshot: a reload cannot tear a request;
 //  2. auth.Resolve: the key becomes a Caller;
-//  3. llm.ScanHead: one strict pass over the body; what is checked is what is forwarded;
-//  4. the cheap look: a key in a retry storm is refused before anything is counted;
+//  3. the cheap look: a key in a retry storm is refused before its body is looked at;
+//  4. llm.ScanHead: one strict pass over the body; what is checked is what is forwarded;
 //  5. tokens.Estimate: input tokens, and the upper bound of the output;
 //  6. the catalog: model, channels, price, the most it can cost;
 //  7. policy.Decide: which dimensions, multipliers, tier; then the native envelope;

@@ -130,7 +130,16 @@ func TestUsageWindow(t *testing.T) {
 	}
 	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "keyId", 1, "qps.limit", 2, "qps.current", 1, "tpm.limit", 1000, "tpm.currentTokens", 30,
 		"tpm.heldTokens", 30, "monthly.limitMicroCny", 10_000_000_000, "monthly.usedMicroCny", 0, "monthly.heldMicroCny", 7, "monthly.limitCny", 10000,
-		"monthly.usedCny", 0, "monthly.resetAt", "2026-12-01T00:00:00Z", "monthly.period", "2026-11", "balance.heldMicroCny", 7, "balance.balanceCny", 100)
+		"monthly.usedCny", 0, "monthly.resetAt", "2026-12-01T00:00:00Z", "monthly.period", "2026-11", "balance.heldMicroCny", 7, "balance.balanceCny", 100,
+		"abnormalUsage", false)
+	storm := claim
+	storm.Dims[0].Effective.QPS = 1
+	for range 20 {
+		if _, denial, err := f.limiter.Reserve(t.Context(), &storm); err != nil || denial == nil {
+			t.Fatal("admitted", err)
+		}
+	}
+	f.ok("GET", "/admin/keys/1/usage-window", nil).has(t, "abnormalUsage", true, "qps.current", 1)
 	f.refused(409, "DELETE", "/admin/users/1", nil) // it has a key
 	f.ok("DELETE", "/admin/keys/1", nil)
 	f.refused(409, "DELETE", "/admin/users/1", nil, "held by open requests")

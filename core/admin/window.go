@@ -27,6 +27,7 @@ func (a *API) windowView(ctx context.Context, k auth.Key) (object, error) {
 	l := a.baseLimits(k)
 	v := object{
 		{"keyId", k.ID},
+		{"abnormalUsage", use.Storm},
 		{"qps", object{{"limit", l.QPS}, {"current", use.QPS}}},
 		{"tpm", object{{"limit", l.TPM}, {"currentTokens", use.TPM}, {"heldTokens", use.TPMHeld}}},
 		{"concurrency", object{{"limit", l.Concurrency}, {"current", use.Concurrency}}},

@@ -147,11 +147,11 @@ func BenchmarkStorm(b *testing.B) {
 	m := New(Options{}, llm.NewFakeClock(time.Unix(0, 0)), nil)
 	defer m.Close()
 	m.LoadBalance(2, 1<<60, 0)
-	c := benchClaim(1)
+	c, d := benchClaim(1), Denial{}
 	b.Run("calm", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			m.Storm(c.Dims[0].ID, 1, 0)
+			m.Storm(c.Dims[0].ID, 1, 0, &d)
 		}
 	})
 	c.Dims[0].Effective.QPS = 1
@@ -164,7 +164,7 @@ func BenchmarkStorm(b *testing.B) {
 		b.ReportAllocs()
 		refused := 0
 		for b.Loop() {
-			if m.Storm(c.Dims[0].ID, 1, 0) != nil {
+			if m.Storm(c.Dims[0].ID, 1, 0, &d) {
 				refused++
 			}
 		}

@@ -156,8 +156,9 @@ type Limiter interface {
 	Peek(ctx context.Context, c *Claim) (*Denial, error)
 	// Storm is the cheap look: it refuses a key that is in a retry storm before anything is parsed, testing only its QPS
 	// at the given limit (the largest the envelope allows) or, where that is less, at the largest bound the key was
-	// tested against lately by claims of the same terms. One refusal in 16 is left to Reserve. Its wait is a hint. Nil: go on.
-	Storm(id ID, limit int64, terms uint64) *Denial
+	// tested against lately by claims of the same terms. One refusal in 16, but not two within 20 ms, is left to Reserve.
+	// Then d says why; its wait is a hint.
+	Storm(id ID, limit int64, terms uint64, d *Denial) (refused bool)
 	// Inspect reports what a dimension uses now.
 	Inspect(ctx context.Context, id ID) (Use, error)
 }
@@ -168,6 +169,7 @@ type Use struct {
 	TPM         int64 // tokens charged or held in the window
 	TPMHeld     int64 // the part of TPM that belongs to open reservations
 	Concurrency int64
+	Storm       bool   // of a key: it is in a retry storm
 	Remaining   Limits // what is left of the given limits, when asked through a reservation
 }
 

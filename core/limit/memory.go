@@ -266,6 +266,7 @@ func (m *Memory) Inspect(_ context.Context, id ID) (Use, error) {
 		TPM:         tokens,
 		TPMHeld:     min(t.held, tokens),
 		Concurrency: mt.mu.open,
+		Storm:       mt.storming(now),
 	}, nil
 }
 

@@ -40,7 +40,8 @@ type meter struct {
 type rates struct {
 	qps, tpm gauge
 	tested   tested // of a key, for the cheap look
-	looks    uint32 // refusals by the cheap look
+	looks    uint32 // refusals by the cheap look since looked, when one that it would have refused went on
+	looked   time.Duration
 }
 
 // dimension is a meter and its rates in one piece of memory.

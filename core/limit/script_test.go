@@ -123,7 +123,7 @@ func (s *script) do(verb string, args []string) string {
 		s.sweep()
 		return fmt.Sprintf("meters: %d, then %d", before, s.Meters())
 	case "storm": // storm DIM LIMIT
-		if d := s.Storm(s.named(args[0]).ID, s.num(args[1]), 0); d != nil {
+		if d := new(Denial); s.Storm(s.named(args[0]).ID, s.num(args[1]), 0, d) {
 			return denied("storm", d)
 		}
 		return "storm: go on"

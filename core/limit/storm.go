@@ -38,9 +38,12 @@ func (m *meter) storming(now time.Duration) bool {
 	return old&(1<<stormBits-1) >= stormAfter && uint64(now/time.Millisecond)-old>>stormBits < 1000
 }
 
-// lookEvery of the refusals a cheap look would give is a request that goes the whole way: a policy that decides otherwise
-// by now is heard.
-const lookEvery = 16
+// One in lookEvery of the refusals that a cheap look would give is a request that goes the whole way, but not two within
+// lookPause: a policy that decides otherwise by now is heard, and a faster storm costs no more of that.
+const (
+	lookEvery = 16
+	lookPause = 20 * time.Millisecond
+)
 
 // reach is what a QPS bound lets in at most, in one window and in ten; most 0: none was seen.
 type reach struct{ most, ten int64 }
@@ -109,27 +112,29 @@ func (m *meter) boundLocked(limit int64, terms uint64) bound {
 
 // Storm implements Limiter. It looks, charges nothing and makes no meter; only keys are counted. The wait it tells is of
 // the QPS alone, so it is a hint.
-func (m *Memory) Storm(id ID, limit int64, terms uint64) *Denial {
+func (m *Memory) Storm(id ID, limit int64, terms uint64, d *Denial) (refused bool) {
 	if limit <= 0 || id.Kind != Key {
-		return nil
+		return false
 	}
 	mt := m.index.find(m.index.hash(&id, 0), &id, 0)
 	if mt == nil {
-		return nil
+		return false
 	}
 	now := m.clock.Mono()
 	if !mt.storming(now) {
-		return nil
+		return false
 	}
 	mt.mu.Lock()
 	defer mt.mu.Unlock()
 	g, b := &mt.mu.qps, mt.boundLocked(limit, terms)
 	if mt.mu.dead || g.left(now, b) >= 1 {
-		return nil
+		return false
 	}
-	if mt.mu.looks++; mt.mu.looks%lookEvery == 0 {
-		return nil
+	if mt.mu.looks++; mt.mu.looks >= lookEvery && now-mt.mu.looked >= lookPause {
+		mt.mu.looks, mt.mu.looked = 0, now
+		return false
 	}
 	most, current, wait := g.overrun(now, b, 1)
-	return &Denial{Axis: AxisQPS, ID: mt.id, Limit: most, Current: current, Requested: 1, RetryAfterMS: ceilMS(wait)}
+	*d = Denial{Axis: AxisQPS, ID: mt.id, Limit: most, Current: current, Requested: 1, RetryAfterMS: ceilMS(wait)}
+	return true
 }

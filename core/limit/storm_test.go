@@ -19,11 +19,11 @@ func storming(t *testing.T, dim Dim) *rig {
 	return r
 }
 
-func (r *rig) looks(n int, limit int64) (refused int, d *Denial) {
+// looks takes n looks within a moment.
+func (r *rig) looks(n int, limit int64) (refused int, d Denial) {
 	for range n {
-		if x := r.Storm(keyID(3), limit, 0); x != nil {
+		if r.Storm(keyID(3), limit, 0, &d) {
 			refused++
-			d = x
 		}
 	}
 	return refused, d
@@ -33,8 +33,8 @@ func (r *rig) looks(n int, limit int64) (refused int, d *Denial) {
 func TestTheCheapLookTestsWhatWasTestedLately(t *testing.T) {
 	r := storming(t, dim(keyID(3), Limits{QPS: 2}))
 	n, d := r.looks(160, 40)
-	if n != 150 {
-		t.Fatalf("%d of 160 are refused; one in 16 goes the whole way", n)
+	if n != 160 {
+		t.Fatalf("%d of 160 are refused at once", n)
 	}
 	if d.Axis != AxisQPS || d.Limit != 2 || d.Current != 2 || d.RetryAfterMS != 1000 {
 		t.Fatalf("%+v", d)
@@ -58,8 +58,28 @@ func TestTheCheapLookFollowsALargerDecision(t *testing.T) {
 	}
 	lifted := storming(t, dim(keyID(3), Limits{QPS: 2}))
 	lifted.admit(claim(1, dim(keyID(3), Limits{}))).Release()
-	if n, _ := lifted.looks(32, 3); n != 30 {
+	if n, _ := lifted.looks(32, 3); n != 32 {
 		t.Fatalf("%d of 32 are refused at the given limit", n)
+	}
+}
+
+// A fast storm and a slow one both have some requests that go the whole way, where a decision is heard that would let them in.
+func TestTheCheapLookLetsOneThroughNowAndThen(t *testing.T) {
+	for _, x := range []struct {
+		every time.Duration
+		one   int // in how many
+	}{{200 * time.Microsecond, 100}, {10 * time.Millisecond, 16}} {
+		r := storming(t, dim(keyID(3), Limits{QPS: 2}))
+		r.refuse(claim(1, dim(keyID(3), Limits{QPS: 2})))
+		through, n := 0, int(900*time.Millisecond/x.every)
+		for range n {
+			r.clock.Advance(x.every)
+			refused, _ := r.looks(1, 40)
+			through += 1 - refused
+		}
+		if through != n/x.one {
+			t.Errorf("one each %v: %d of %d go the whole way, want one in %d", x.every, through, n, x.one)
+		}
 	}
 }
 
@@ -86,7 +106,8 @@ func TestTheCheapLookForgetsAnOldDecision(t *testing.T) {
 func TestTheCheapLookForgetsOtherTerms(t *testing.T) {
 	r := storming(t, dim(keyID(3), Limits{QPS: 2}))
 	const changed = 1
-	if d := r.Storm(keyID(3), 40, changed); d != nil {
+	var d Denial
+	if r.Storm(keyID(3), 40, changed, &d) {
 		t.Fatalf("refused by the limit before: %+v", d)
 	}
 	c := claim(1, dim(keyID(3), Limits{QPS: 4}))
@@ -95,11 +116,11 @@ func TestTheCheapLookForgetsOtherTerms(t *testing.T) {
 		r.admit(c).Release()
 	}
 	r.refuse(c)
-	if d := r.Storm(keyID(3), 40, changed); d == nil || d.Limit != 4 {
+	if !r.Storm(keyID(3), 40, changed, &d) || d.Limit != 4 {
 		t.Fatalf("the new limit is not remembered: %+v", d)
 	}
 	r.refuse(claim(1, dim(keyID(3), Limits{QPS: 2})))
-	if d := r.Storm(keyID(3), 40, changed); d != nil {
+	if r.Storm(keyID(3), 40, changed, &d) {
 		t.Fatalf("refused by a request of the terms before: %+v", d)
 	}
 }
@@ -117,7 +138,7 @@ func TestTheCheapLookWithABurst(t *testing.T) {
 	for range stormAfter {
 		r.refuse(c)
 	}
-	if n, d := r.looks(32, 40); n != 30 || d.Limit != 2 {
+	if n, d := r.looks(32, 40); n != 31 || d.Limit != 2 {
 		t.Fatalf("%d, %+v", n, d)
 	}
 }

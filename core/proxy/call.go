@@ -54,6 +54,7 @@ type call struct {
 	live     atomic.Pointer[upstream.Response]
 	relay    relay
 
+	denial    limit.Denial // by the cheap look
 	rates     rates
 	record    record
 	streaming bool        // the relay owns the call

@@ -13,7 +13,7 @@ const (
 	tpmWindowMS = 60_000
 )
 
-// denialRefusal renders the limiter's no. It is on the path of every refusal of a retry storm: no fmt, no map.
+// denialRefusal renders the limiter's no.
 func denialRefusal(d *limit.Denial, currency string, members []byte) refusal {
 	switch d.Axis {
 	case limit.AxisBalance:
@@ -32,7 +32,9 @@ func denialRefusal(d *limit.Denial, currency string, members []byte) refusal {
 		r.members = members
 		return r
 	}
-	return rateRefusal(d, members)
+	r := rateRefusal(d, members)
+	r.wait(d)
+	return r
 }
 
 // quotaRefusals are what a quota's no says, by window.
@@ -45,32 +47,38 @@ var quotaRefusals = [...]refusal{
 		message: "the key's daily quota does not cover this request", final: true},
 }
 
+// rateRefusal is all but the wait.
 func rateRefusal(d *limit.Denial, members []byte) refusal {
 	kind, never := axisNames[d.Axis], ""
 	if d.TooLarge {
 		never = ": the request alone is larger than the limit"
 	}
 	r := refusal{status: 429, typ: "rate_limit_exceeded", code: "rate_limit_exceeded",
-		message: kind + " limit exceeded on dimension=" + d.ID.Kind.String() + never, retryAfterMS: max(d.RetryAfterMS, 1), hint: true}
+		message: kind + " limit exceeded on dimension=" + d.ID.Kind.String() + never}
 	if d.TooLarge {
-		r.code, r.hint, r.final = "request_exceeds_limit", false, true
-		r.retryAfterMS = windowMS(d.Axis)
-	}
-	if r.retryAfterMS > maxRetryMS {
-		r.hint, r.final = false, true
+		r.code = "request_exceeds_limit"
 	}
 	members = appendMember(members, "dimension", d.ID.Kind.String())
 	members = appendMember(members, "kind", kind)
 	members = appendMember(members, "limit_key", d.ID.String())
 	members = appendNumber(members, "limit", d.Limit)
 	members = appendNumber(members, "current", d.Current)
-	members = appendNumber(members, "requested", d.Requested)
-	members = appendNumber(members, "retry_after_ms", r.retryAfterMS)
-	if !d.Exact {
-		members = append(members, inexact...)
-	}
-	r.members = members
+	r.members = appendNumber(members, "requested", d.Requested)
 	return r
+}
+
+// wait says when to come back, if that helps.
+func (r *refusal) wait(d *limit.Denial) {
+	r.retryAfterMS = max(d.RetryAfterMS, 1)
+	if d.TooLarge {
+		r.retryAfterMS = windowMS(d.Axis)
+	}
+	r.final = d.TooLarge || r.retryAfterMS > maxRetryMS
+	r.hint = !r.final
+	r.members = appendNumber(r.members, "retry_after_ms", r.retryAfterMS)
+	if !d.Exact {
+		r.members = append(r.members, inexact...)
+	}
 }
 
 // axisNames are the values of "kind" in a denial and in metrics.

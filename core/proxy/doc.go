@@ -19,8 +19,8 @@
 //
 //	handle     take a call; defer finish                                     nobody
 //	  dispatch   route by the raw path, look over the raw headers            nobody
-//	  walk       resolve, decode what is coded, scan, find the model,
-//	             storm, measure, price, decide                               nobody
+//	  walk       resolve, storm, decode what is coded, scan,
+//	             find the model, measure, price, decide                      nobody
 //	             Reserve: all of the claim or none of it                     walk
 //	             defer Release: from here every exit settles, a panic too    walk, through the defer
 //	    forward    send: Do, under the watcher; each attempt extends the

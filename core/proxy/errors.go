@@ -177,15 +177,15 @@ func (r *refusal) appendEvent(dst []byte, ep llm.Endpoint, before int64, request
 }
 
 // setHeaders writes the retry headers. Retry-After counts whole seconds, at least 1.
-func (r *refusal) setHeaders(h *fasthttp.ResponseHeader) {
+func (r *refusal) setHeaders(h *fasthttp.ResponseHeader, buf []byte) {
 	if r.retryAfterMS > 0 {
-		h.Set(fasthttp.HeaderRetryAfter, strconv.FormatInt((r.retryAfterMS+999)/1000, 10))
+		h.SetCanonical(headerRetryAfter, appendInt(buf[:0], (r.retryAfterMS+999)/1000))
 		if r.hint {
-			h.Set("Retry-After-Ms", strconv.FormatInt(r.retryAfterMS, 10))
+			h.SetCanonical(headerRetryMS, appendInt(buf[:0], r.retryAfterMS))
 		}
 	}
 	if r.final {
-		h.Set("X-Should-Retry", "false")
+		h.SetCanonical(headerShouldRetry, append(buf[:0], "false"...))
 	}
 }
 

@@ -71,7 +71,7 @@ func TestErrorsGolden(t *testing.T) {
 		var got strings.Builder
 		for _, a := range answers(llm.Dialect(d)) {
 			var h fasthttp.ResponseHeader
-			a.r.setHeaders(&h)
+			a.r.setHeaders(&h, nil)
 			body := a.r.appendBody(nil, llm.Dialect(d), []byte("00112233aabbccdd"))
 			if !json.Valid(body) {
 				t.Errorf("%s: not JSON: %s", a.name, body)

@@ -14,14 +14,20 @@ import (
 	"github.com/weir-gateway/weir/core/policy"
 )
 
-const (
-	headerRequestID = "X-Request-Id"
-	headerClientID  = "X-Client-Request-Id"
-	headerPolicy    = "X-Weir-Policy"
-	headerRule      = "X-Weir-Rule"
-	headerOrgsRule  = "X-Weir-Tenant-Rule"
-	maxClientID     = 128 // bytes of a client's id that are echoed
+// Names of headers are bytes in their canonical form: fasthttp takes them as they are.
+var (
+	headerRequestID   = []byte("X-Request-Id")
+	headerAnthropicID = []byte("Request-Id") // where Anthropic's SDKs look
+	headerClientID    = []byte("X-Client-Request-Id")
+	headerPolicy      = []byte("X-Weir-Policy")
+	headerRule        = []byte("X-Weir-Rule")
+	headerOrgsRule    = []byte("X-Weir-Tenant-Rule")
+	headerRetryAfter  = []byte("Retry-After")
+	headerRetryMS     = []byte("Retry-After-Ms")
+	headerShouldRetry = []byte("X-Should-Retry")
 )
+
+const maxClientID = 128 // bytes of a client's id that are echoed
 
 // identifiers makes request ids: a counter through a bijection, so that ids are unique in a process and look random.
 type identifiers struct {
@@ -69,9 +75,9 @@ func appendClientID(dst, id []byte) []byte {
 
 // namePolicy says who decided, and which rule of the operator's module and of the org's fired.
 func (c *call) namePolicy(d *policy.Decision) {
-	set := func(name string, value []byte) {
+	set := func(name, value []byte) {
 		if c.member = value; len(value) > 0 {
-			c.ctx.Response.Header.SetBytesV(name, value)
+			c.ctx.Response.Header.SetCanonical(name, value)
 		}
 	}
 	set(headerPolicy, d.AppendPolicy(c.member[:0]))
@@ -119,10 +125,10 @@ func rateOf(lim, used, windowMS int64) limit.Rate {
 
 // The names of the rate headers: limit, remaining, reset.
 var (
-	openAIRequests    = [3]string{"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"}
-	openAITokens      = [3]string{"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"}
-	anthropicRequests = [3]string{"Anthropic-Ratelimit-Requests-Limit", "Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset"}
-	anthropicTokens   = [3]string{"Anthropic-Ratelimit-Tokens-Limit", "Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"}
+	openAIRequests    = [3][]byte{[]byte("X-Ratelimit-Limit-Requests"), []byte("X-Ratelimit-Remaining-Requests"), []byte("X-Ratelimit-Reset-Requests")}
+	openAITokens      = [3][]byte{[]byte("X-Ratelimit-Limit-Tokens"), []byte("X-Ratelimit-Remaining-Tokens"), []byte("X-Ratelimit-Reset-Tokens")}
+	anthropicRequests = [3][]byte{[]byte("Anthropic-Ratelimit-Requests-Limit"), []byte("Anthropic-Ratelimit-Requests-Remaining"), []byte("Anthropic-Ratelimit-Requests-Reset")}
+	anthropicTokens   = [3][]byte{[]byte("Anthropic-Ratelimit-Tokens-Limit"), []byte("Anthropic-Ratelimit-Tokens-Remaining"), []byte("Anthropic-Ratelimit-Tokens-Reset")}
 )
 
 // set writes the rate headers of a dialect. OpenAI's reset is a duration ("6m0s"), Anthropic's a time.
@@ -136,18 +142,18 @@ func (r *rates) set(h *fasthttp.ResponseHeader, d llm.Dialect, now time.Time, bu
 	setRate(h, &openAITokens, r.tokens, time.Time{}, buf)
 }
 
-func setRate(h *fasthttp.ResponseHeader, names *[3]string, r limit.Rate, now time.Time, buf []byte) {
+func setRate(h *fasthttp.ResponseHeader, names *[3][]byte, r limit.Rate, now time.Time, buf []byte) {
 	if !r.OK {
 		return
 	}
-	h.SetBytesV(names[0], appendInt(buf[:0], r.Limit))
-	h.SetBytesV(names[1], appendInt(buf[:0], max(r.Remaining, 0)))
+	h.SetCanonical(names[0], appendInt(buf[:0], r.Limit))
+	h.SetCanonical(names[1], appendInt(buf[:0], max(r.Remaining, 0)))
 	if now.IsZero() {
-		h.SetBytesV(names[2], appendDuration(buf[:0], r.ResetMS))
+		h.SetCanonical(names[2], appendDuration(buf[:0], r.ResetMS))
 		return
 	}
 	reset := now.Add(time.Duration(r.ResetMS)*time.Millisecond + time.Second - 1) // whole seconds, rounded up
-	h.SetBytesV(names[2], reset.UTC().Truncate(time.Second).AppendFormat(buf[:0], time.RFC3339))
+	h.SetCanonical(names[2], reset.UTC().Truncate(time.Second).AppendFormat(buf[:0], time.RFC3339))
 }
 
 func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }

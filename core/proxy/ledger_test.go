@@ -98,12 +98,13 @@ func TestStormUnderTheDefaultEnvelope(t *testing.T) {
 			hints++
 		}
 	}
-	if decided < 20 || decided > 40 || hints != 202-decided {
+	if decided < 18 || decided > 40 || hints != 202-decided {
 		t.Errorf("%d of 202 requests were decided, %d were told a hint", decided, hints)
 	}
 	multiplier = 2000
 	admitted := 0
 	for range 32 {
+		r.clock.Advance(2 * time.Millisecond)
 		if r.post("/v1/chat/completions", chat("gpt-4o", "")).status == 200 {
 			admitted++
 		}

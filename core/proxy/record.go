@@ -22,7 +22,7 @@ type record struct {
 	first    time.Duration // arrival to the upstream's first byte
 	gone     bool          // the client left first
 	shadowed bool          // the policy would have refused
-	storm    bool          // refused by the cheap look: the key goes on after many refusals
+	storm    bool          // refused by the cheap look: the key goes on after many refusals; see storms
 	doubted  bool          // the provider reported usage that cannot be
 	code     string        // of a refusal, as the client was told it
 	why      string        // of a refusal: what the client was told
@@ -49,10 +49,11 @@ func (s *Server) conclude(c *call) {
 	if s.p.Alerts != nil && c.record.cost > 0 {
 		s.alert(c)
 	}
-	if !s.p.Log.Enabled(context.Background(), slog.LevelInfo) {
+	s.storms.tell(s.p.Log, c.start+took)
+	r := &c.record
+	if r.storm || !s.p.Log.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
-	r := &c.record
 	attrs := []slog.Attr{
 		slog.String("request_id", string(c.hex[:])), slog.String("endpoint", names[c.route]),
 		slog.Int("status", r.status), slog.Int64("took_us", took.Microseconds()),
@@ -87,9 +88,6 @@ func (s *Server) conclude(c *call) {
 	}
 	if r.why != "" {
 		attrs = append(attrs, slog.String("code", r.code), slog.String("why", r.why))
-	}
-	if r.storm {
-		attrs = append(attrs, slog.Bool("abnormal_usage", true))
 	}
 	if r.shadowed {
 		attrs = append(attrs, slog.Bool("policy_shadow_denied", true))

@@ -16,13 +16,13 @@ import (
 // greet sets what every answer carries, before anything can go wrong.
 func (s *Server) greet(c *call) {
 	h := &c.ctx.Response.Header
-	h.SetBytesV(headerRequestID, c.hex[:])
+	h.SetCanonical(headerRequestID, c.hex[:])
 	if c.dialect == llm.Anthropic {
-		h.SetBytesV("Request-Id", c.hex[:]) // where Anthropic's SDKs look
+		h.SetCanonical(headerAnthropicID, c.hex[:])
 	}
-	if id := c.ctx.Request.Header.Peek(headerRequestID); len(id) > 0 {
+	if id := c.ctx.Request.Header.PeekBytes(headerRequestID); len(id) > 0 {
 		c.member = appendClientID(c.member[:0], id)
-		h.SetBytesV(headerClientID, c.member)
+		h.SetCanonical(headerClientID, c.member)
 	}
 }
 
@@ -53,14 +53,19 @@ func (s *Server) fail(c *call, err error) {
 
 // deny answers with the limiter's no.
 func (s *Server) deny(c *call, d *limit.Denial) error {
+	r := denialRefusal(d, c.snap.Currency, c.member[:0])
+	s.denied(c, d, &r)
+	return nil
+}
+
+// denied counts a denial and answers with it.
+func (s *Server) denied(c *call, d *limit.Denial, r *refusal) {
 	s.meter.denied(d)
 	if c.rates == (rates{}) {
 		s.ownRates(c)
 	}
 	c.rates.of(d)
-	r := denialRefusal(d, c.snap.Currency, c.member[:0])
-	s.refuse(c, &r)
-	return nil
+	s.refuse(c, r)
 }
 
 // refuse writes a refusal over whatever was prepared.
@@ -69,7 +74,7 @@ func (s *Server) refuse(c *call, r *refusal) {
 	out.ResetBody()
 	out.SetStatusCode(r.status)
 	out.Header.SetContentType("application/json")
-	r.setHeaders(&out.Header)
+	r.setHeaders(&out.Header, c.numbers[:])
 	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
 	c.member = r.members
 	c.text = r.appendBody(c.text[:0], c.dialect, c.hex[:])

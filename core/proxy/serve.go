@@ -118,6 +118,7 @@ type Server struct {
 	meter    *meters
 
 	outage outage // of the ledger
+	storms storms
 
 	preauth *limit.Preauth // failed keys, by client address
 	tenants Tenants        // nil: there are no tenant routes
@@ -231,6 +232,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, l := range s.mu.listeners {
 		_ = l.Close() // fasthttp knows only those that it already accepts from
 	}
+	s.storms.flush(s.p.Log)
 	return err
 }
 
@@ -265,14 +267,14 @@ func (s *Server) walk(c *call) error {
 	if err != nil {
 		return err
 	}
+	if s.storm(c, caller) {
+		return nil
+	}
 	coding, err := s.bodyHeaders(&c.ctx.Request.Header)
 	if err != nil {
 		return err
 	}
 	if coding != "" {
-		if s.storm(c, caller) { // to look costs less than to decode
-			return nil
-		}
 		if err := s.decode(c, coding); err != nil {
 			return err
 		}
@@ -283,9 +285,6 @@ func (s *Server) walk(c *call) error {
 	model, err := c.findModel(caller)
 	if err != nil {
 		return err
-	}
-	if coding == "" && s.storm(c, caller) {
-		return nil
 	}
 	s.measure(c, model)
 	price, err := c.agree(model, caller)

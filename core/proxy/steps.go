@@ -156,23 +156,6 @@ func (c *call) noModel(who *auth.Caller, name string) *llm.Error {
 	return e
 }
 
-// storm is the cheap look: a key that keeps being refused is refused again before anything is counted or decided. It
-// looks at the key's own limit only, since the decision may put the key into another tier.
-func (s *Server) storm(c *call, who *auth.Caller) (refused bool) {
-	qps := who.Key.QPSLimit
-	if qps <= 0 || c.snap.StormPermille == 0 {
-		return false
-	}
-	denial := s.p.Limiter.Storm(limit.ID{Kind: limit.Key, Scope: who.Key.ID}, limit.Scale(qps, c.snap.StormPermille), c.limitTerms())
-	if denial == nil {
-		return false
-	}
-	c.record.storm = true
-	s.meter.abnormal.Inc()
-	_ = s.deny(c, denial) // it is nil
-	return true
-}
-
 // limitTerms are another number whenever the caller, the settings or the policies have changed.
 func (c *call) limitTerms() uint64 { return uint64(c.caller.Version)<<32 | uint64(c.snap.version) }
 
