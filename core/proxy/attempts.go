@@ -58,10 +58,11 @@ func (a *attempts) Attempt(ch *upstream.Channel) bool {
 	return true
 }
 
-// dims are the dimensions of one attempt: those with limits, and those the decision asked for.
+// dims are the dimensions of one attempt: those with limits, and those the decision asked for. A channel's own concurrency is
+// not among them: upstream.Do bounds it, and gives places away before the requests that had them are settled.
 func (a *attempts) dims(dims *[2]limit.Dim, ch *upstream.Channel) (n int) {
 	c := a.call
-	base := limit.Limits{QPS: ch.QPSLimit, TPM: ch.TPMLimit, Concurrency: ch.ConcurrencyLimit}
+	base := limit.Limits{QPS: ch.QPSLimit, TPM: ch.TPMLimit}
 	if a.channel || base != (limit.Limits{}) {
 		dims[n] = c.shape(limit.ID{Kind: limit.Channel, Scope: ch.ID}, base, a.wish(0, a.channel), multipliers{})
 		n++

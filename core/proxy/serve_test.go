@@ -359,8 +359,8 @@ func TestNoRoomInAnyChannelIsAHintForTheFirstThatHasSome(t *testing.T) {
 func TestFailedAttemptFreesItsChannel(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.catalog = func(c *catalog) {
-			c.channels[0].Priority, c.channels[0].ConcurrencyLimit, c.channels[0].BaseURL = 9, 1, "http://127.0.0.1:1"
-			c.channels = append(c.channels, upstream.Channel{ID: 3, Name: "openai-2", Provider: "openai", BaseURL: c.channels[1].BaseURL, Credential: "up", ConcurrencyLimit: 1})
+			c.channels[0].Priority, c.channels[0].QPSLimit, c.channels[0].BaseURL = 9, 9, "http://127.0.0.1:1"
+			c.channels = append(c.channels, upstream.Channel{ID: 3, Name: "openai-2", Provider: "openai", BaseURL: c.channels[1].BaseURL, Credential: "up", QPSLimit: 9})
 		}
 	})
 	inUse := func(channel uint64) int64 {

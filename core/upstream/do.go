@@ -308,8 +308,8 @@ func (d *doing) run() error {
 		if d.judge(h, err) {
 			return nil
 		}
-		d.r.place.leave()
 		d.hold.Refused(ch)
+		d.r.place.leave() // behind it: whoever gets the place finds room
 	}
 	if cut := d.r.wasCut(d.r.ctx); cut != nil {
 		return cut

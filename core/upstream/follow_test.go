@@ -250,6 +250,27 @@ func TestAChangedLimitCountsAtOnce(t *testing.T) {
 	}
 }
 
+// placed writes down how many places of a channel are taken when the hold is told that it has room again.
+type placed struct {
+	watcher
+	r     *rig
+	taken []int64
+}
+
+func (p *placed) Refused(ch *Channel) { p.taken = append(p.taken, p.r.client.flying(ch)) }
+
+// Who waits for a place gets it when the channel's meters have room again, too.
+func TestAFailedAttemptGivesItsPlaceBackLast(t *testing.T) {
+	r := newRig(t, Options{}, openai("a", newStub(t, status(500, "")).url))
+	hold := &placed{r: r}
+	if _, err := r.do(context.Background(), plainBody, hold); err == nil {
+		t.Fatal("a 500 was relayed")
+	}
+	if len(hold.taken) != 1 || hold.taken[0] != 1 || r.client.flying(r.cat.Channels()[0]) != 0 {
+		t.Error(hold.taken)
+	}
+}
+
 // Channels come, go and change while calls are made: nothing is left in the end, no limit is passed and nobody waits in vain.
 func TestCatalogsUnderFire(t *testing.T) {
 	const most = 4
