@@ -6,13 +6,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
 )
 
 const (
-	connBuffer = 4 << 10  // received bytes not yet decoded; one per connection
+	connBuffer = 4 << 10  // received bytes not yet decoded; one per connection that has any
 	maxHead    = 64 << 10 // an answer's status line and headers, interim answers included
 )
 
@@ -28,15 +29,18 @@ type conn struct {
 	raw      syscall.RawConn
 	look     func(fd uintptr) bool // bound once, so that looking allocates nothing
 	alive    bool                  // what look saw
+	take     func(fd uintptr) bool // reads without waiting; nil where only Read can
+	n        int                   // what take read
+	err      error                 // what it met
 	got      bool                  // a byte of the current answer has arrived
-	buf      []byte                // buf[r:w] is received and not yet consumed
+	buf      []byte                // buf[r:w] is received and not yet consumed; nil when there is nothing, if take can wait without
 	r, w     int
 	keep     time.Duration // how long the peer keeps it when it is idle; 0: it does not say
 	dies     time.Duration // Mono until when it may be used again; set when it is pooled
 }
 
 func newConn(sock, secure net.Conn) *conn {
-	c := &conn{Conn: secure, sock: sock, buf: make([]byte, connBuffer)}
+	c := &conn{Conn: secure, sock: sock}
 	if s, ok := sock.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
 			c.raw = raw
@@ -46,7 +50,35 @@ func newConn(sock, secure net.Conn) *conn {
 		c.alive = quiet(fd)
 		return true
 	}
+	if c.raw != nil && secure == sock && canReceive {
+		c.take = func(fd uintptr) bool {
+			c.hold()
+			if c.n, c.err = receive(fd, c.buf[c.w:]); !again(c.err) {
+				return true
+			}
+			c.park()
+			return false
+		}
+	}
 	return c
+}
+
+// buffers are those of connections that have received nothing lately: most streams are silent most of the time.
+var buffers = sync.Pool{New: func() any { return new([connBuffer]byte) }}
+
+// hold makes sure that there is a buffer.
+func (c *conn) hold() {
+	if c.buf == nil {
+		c.buf = buffers.Get().(*[connBuffer]byte)[:]
+	}
+}
+
+// park gives a buffer back that holds nothing.
+func (c *conn) park() {
+	if c.r == c.w && len(c.buf) == connBuffer {
+		buffers.Put((*[connBuffer]byte)(c.buf))
+		c.buf = nil
+	}
 }
 
 // spent reports that nothing has been read that is not consumed. Under TLS what follows an answer may have been decrypted
@@ -56,6 +88,7 @@ func (c *conn) spent() bool {
 		return c.r == c.w
 	}
 	_ = c.sock.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket: so will the read
+	c.hold()
 	n, err := c.Read(c.buf[:1])
 	return n == 0 && timedOut(err)
 }
@@ -84,7 +117,7 @@ func (c *conn) fill() error {
 	case c.w == len(c.buf):
 		c.buf = append(c.buf, make([]byte, len(c.buf))...)
 	}
-	n, err := c.Read(c.buf[c.w:])
+	n, err := c.receive()
 	c.w += n
 	switch {
 	case n > 0:
@@ -94,6 +127,21 @@ func (c *conn) fill() error {
 		return io.ErrNoProgress
 	}
 	return err
+}
+
+// receive reads into the buffer's room. Where it can, it takes a buffer when there is something to read.
+func (c *conn) receive() (int, error) {
+	if c.take == nil {
+		c.hold()
+		return c.Read(c.buf[c.w:])
+	}
+	if err := c.raw.Read(c.take); err != nil {
+		return 0, err
+	}
+	if c.n == 0 && c.err == nil {
+		return 0, io.EOF
+	}
+	return c.n, os.NewSyscallError("read", c.err)
 }
 
 // line takes one line of the head, without its CRLF; valid until the next fill. budget is what the head may still use.

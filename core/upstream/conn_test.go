@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What follows an answer under TLS is decrypted together with its end, and stands in no socket: the next call must not take
@@ -33,5 +34,37 @@ func TestBytesBehindAnAnswerUnderTLS(t *testing.T) {
 		if _, got, err := r.call(); err != nil || got != body {
 			t.Fatalf("call %d: %.40q, %v", i, got, err)
 		}
+	}
+}
+
+// Whoever is silent has no buffer: neither a stream between two events nor a connection between two answers.
+func TestSilenceTakesNoBuffer(t *testing.T) {
+	more := make(chan bool)
+	s := newStub(t, func(x *exchange) bool {
+		x.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+		x.chunk(chunkEvent(1))
+		<-more
+		x.chunk(chunkEvent(2))
+		<-more
+		return x.send("0\r\n\r\n")
+	})
+	r := newRig(t, Options{}, openai("a", s.url))
+	resp := r.open()
+	defer resp.Close()
+	for i := range 2 {
+		if raw, err := resp.Next(); string(raw) != chunkEvent(i+1) {
+			t.Fatalf("%q, %v", raw, err)
+		}
+		if raw, err := resp.NextWithin(time.Millisecond); raw != nil || err != nil || resp.conn.buf != nil {
+			t.Fatalf("%q, %v, and a buffer of %d bytes", raw, err, len(resp.conn.buf))
+		}
+		more <- true
+	}
+	p := &resp.lane.pool
+	if _, err := resp.Next(); err != io.EOF {
+		t.Fatal(err)
+	}
+	if c := p.pop(r.clock.Mono()); c == nil || c.buf != nil {
+		t.Errorf("%+v", c)
 	}
 }

@@ -290,9 +290,8 @@ func (p *pool) pop(now time.Duration) *conn {
 
 // put keeps c for reuse, or closes it when there are enough.
 func (p *pool) put(c *conn, now time.Duration) {
-	if len(c.buf) > connBuffer {
-		c.buf = make([]byte, connBuffer)
-	}
+	c.park()
+	c.buf = nil // a larger one is not kept
 	c.r, c.w, c.got, c.dies = 0, 0, false, now+p.lasts(c)
 	p.mu.Lock()
 	keep := !p.mu.closed && len(p.mu.idle) < p.keep
