@@ -15,7 +15,7 @@ type quotaID struct {
 
 // open is a reservation without an ending.
 type open struct {
-	reserve llm.Entry
+	reserve *llm.Entry // never changed, and shared by what progress makes of it
 	output  llm.Tokens // relayed so far, as the last progress entry says
 	at      uint64     // chunk of its newest statement
 	saved   bool       // it has a key of its own, because that chunk is older than the tail
@@ -120,7 +120,8 @@ func (b *books) reserve(e *llm.Entry, chunk uint64) error {
 	if _, ended := b.endOf(e.ID); ended || b.find(e.ID) != nil {
 		return conflict("already_reserved", "reservation %d was made before", e.ID)
 	}
-	b.opens[e.ID] = &open{reserve: *e, at: chunk}
+	reserve := *e
+	b.opens[e.ID] = &open{reserve: &reserve, at: chunk}
 	b.hold(e, +1)
 	return nil
 }
@@ -130,7 +131,7 @@ func (b *books) end(e *llm.Entry) (*llm.Entry, error) {
 	if o == nil {
 		return nil, b.lost(e)
 	}
-	r := &o.reserve
+	r := o.reserve
 	if !charged(e) || !r.Billed {
 		e.Cost = 0
 	}

@@ -37,7 +37,7 @@ func (l *Ledger) Reservations(ctx context.Context) (all []Reservation, err error
 func (b *books) reservations() []Reservation {
 	all := make([]Reservation, 0, len(b.opens))
 	for _, r := range b.opens {
-		all = append(all, Reservation{r.reserve, r.output})
+		all = append(all, Reservation{*r.reserve, r.output})
 	}
 	slices.SortFunc(all, func(a, b Reservation) int {
 		if a.Reserve.ID < b.Reserve.ID {

@@ -412,12 +412,12 @@ var errNotOpen = errors.New("not the form of an open reservation")
 // appendOpen is the stored form of an open reservation.
 func appendOpen(b []byte, r *open) []byte {
 	progress := llm.Entry{Kind: llm.EntryProgress, ID: r.reserve.ID, Usage: llm.Usage{OutputTokens: r.output}}
-	return appendEntry(appendEntry(b, &r.reserve, &llm.Entry{}), &progress, &llm.Entry{})
+	return appendEntry(appendEntry(b, r.reserve, &llm.Entry{}), &progress, &llm.Entry{})
 }
 
 func readOpen(b []byte) (*open, error) {
-	r := &open{saved: true}
-	rest, err := readEntry(b, &r.reserve, alone)
+	r := &open{reserve: new(llm.Entry), saved: true}
+	rest, err := readEntry(b, r.reserve, alone)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (l *Ledger) restore() (State, error) {
 		}
 	}
 	for _, r := range o.books.opens {
-		o.books.hold(&r.reserve, +1)
+		o.books.hold(r.reserve, +1)
 	}
 	recovered, err := o.recover()
 	if err != nil {
@@ -249,7 +249,8 @@ func (o *owner) retell(e *llm.Entry, chunk uint64) {
 	r := o.books.opens[e.ID]
 	switch {
 	case e.Kind == llm.EntryReserve && r == nil:
-		r = &open{reserve: *e}
+		reserve := *e
+		r = &open{reserve: &reserve}
 		o.books.opens[e.ID] = r
 	case e.Kind == llm.EntryProgress && r != nil:
 		r.output = max(r.output, e.Usage.OutputTokens)
@@ -268,7 +269,7 @@ func (o *owner) retell(e *llm.Entry, chunk uint64) {
 func (o *owner) recover() ([]Recovery, error) {
 	left := make([]Recovery, 0, len(o.books.opens))
 	for _, r := range o.books.opens {
-		left = append(left, Recovery{Reserve: r.reserve, Output: r.output, Reason: r.reason()})
+		left = append(left, Recovery{Reserve: *r.reserve, Output: r.output, Reason: r.reason()})
 	}
 	slices.SortFunc(left, func(a, b Recovery) int { return cmp.Compare(a.Reserve.ID, b.Reserve.ID) })
 	items := make([]item, len(left))

@@ -224,7 +224,7 @@ func (v *verifier) open(_, value []byte) error {
 	if err != nil {
 		return err
 	}
-	if want := v.books.find(r.reserve.ID); want == nil || want.reserve != r.reserve || r.output > want.output {
+	if want := v.books.find(r.reserve.ID); want == nil || *want.reserve != *r.reserve || r.output > want.output {
 		v.problem("reservation %d is saved as open, and the log does not say so", r.reserve.ID)
 	}
 	return nil
