@@ -38,14 +38,13 @@ type call struct {
 	enc    tokens.Encoding
 	tier   int
 
-	input    llm.Tokens
-	output   llm.Tokens // upper bound over all choices
-	soft     bool
-	terms    terms
-	facts    policy.Facts
-	decision policy.Decision
-	claim    limit.Claim
-	slow     uint32 // 1/1000 of the key's rates: a budget is nearly spent; 0: all of them
+	input   llm.Tokens
+	output  llm.Tokens // upper bound over all choices
+	soft    bool
+	terms   terms
+	*plan   // nil once a stream has begun
+	outcome outcome
+	slow    uint32 // 1/1000 of the key's rates: a budget is nearly spent; 0: all of them
 
 	request  upstream.Request
 	attempts attempts
@@ -66,14 +65,39 @@ type call struct {
 	numbers [40]byte
 }
 
+// plan is what a request is admitted by. It is large, so a stream gives it back when it begins.
+type plan struct {
+	facts    policy.Facts
+	decision policy.Decision
+	claim    limit.Claim
+}
+
+// outcome is what of the plan is read when the request is over.
+type outcome struct {
+	policy, tenant ruling
+	quota, price   uint32 // the decision's multipliers
+	quotas         [llm.Windows]limit.Quota
+	overrun        limit.Overrun
+	shadowed       int // dimensions that would have refused
+}
+
+// ruling is what one module decided by; module is empty where none did.
+type ruling struct {
+	module, version, message string
+	reason                   uint16
+}
+
 // acquire takes a call for a request and gives it its id.
 func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 	c, ok := s.calls.Get().(*call)
 	if !ok {
 		c = new(call)
-		c.watch.init(c)
+		c.watch.init(c, &s.watches)
 		c.attempts.call, c.attempts.meter = c, s.meter
 		c.relay.init(c)
+	}
+	if c.plan, ok = s.plans.Get().(*plan); !ok {
+		c.plan = new(plan)
 	}
 	c.ctx = ctx
 	if c.conn, _ = ctx.Conn().(*conn); c.conn != nil {
@@ -94,19 +118,52 @@ func (s *Server) release(c *call) {
 	if c.conn != nil {
 		c.conn.call.Store(nil)
 	}
+	dropBody(&c.ctx.Request)
 	c.ctx, c.conn, c.snap, c.caller, c.body, c.model, c.cancel = nil, nil, nil, nil, nil, nil, nil
 	c.route, c.streaming = routeNone, false
-	c.rates, c.record, c.request = rates{}, record{}, upstream.Request{}
-	c.facts.Attr = [policy.NAttr]string{}
-	c.decision.Module, c.decision.Tenant = "", policy.TenantPart{}
-	for i := range c.claim.N {
-		c.claim.Dims[i].ID.Name = ""
-	}
-	c.claim.N = 0
+	c.rates, c.record, c.request, c.outcome = rates{}, record{}, upstream.Request{}, outcome{}
+	s.shelve(c)
 	c.member, c.text, c.decoded = kept(c.member), kept(c.text), kept(c.decoded)
 	c.attempts.reset()
 	c.relay.reset()
 	s.calls.Put(c)
+}
+
+// shelve returns the plan to its pool, once.
+func (s *Server) shelve(c *call) {
+	p := c.plan
+	if p == nil {
+		return
+	}
+	p.facts.Attr = [policy.NAttr]string{}
+	for i := range p.claim.N {
+		p.claim.Dims[i].ID.Name = ""
+	}
+	p.claim.N = 0
+	c.plan = nil
+	s.plans.Put(p)
+}
+
+// unload gives back what a stream that has begun needs no more: how it was admitted, and its body, unless the price of
+// what the provider does for it is named there.
+func (s *Server) unload(c *call) {
+	s.shelve(c)
+	if len(c.head.Hosted) > 0 {
+		return
+	}
+	c.body, c.decoded, c.request = nil, nil, upstream.Request{}
+	dropBody(&c.ctx.Request)
+	if c.conn != nil {
+		c.conn.relieve()
+	}
+}
+
+// dropBody gives the body back: to fasthttp's pool, which keeps buffers for long, unless it is large.
+func dropBody(q *fasthttp.Request) {
+	if cap(q.Body()) > keptBytes {
+		q.SwapBody(nil)
+	}
+	q.ResetBody()
 }
 
 // cutUpstream ends whatever is open towards the upstream; the watcher calls it when the client has left.

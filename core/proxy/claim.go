@@ -140,6 +140,7 @@ func (s *Server) claimFor(c *call, price llm.Price) *limit.Claim {
 	cl.Money = moneyFor(who, d, price)
 	cl.Money.Calls = c.multiplied(c.terms.calls)
 	s.addQuotas(c, who)
+	cl.Money.Quotas, c.outcome.overrun = c.outcome.quotas, cl.Money.Overrun
 	if c.endpoint() == llm.CountTokens {
 		cl.Money.Price = llm.Price{}
 	}
@@ -177,7 +178,7 @@ func (s *Server) addQuotas(c *call, who *auth.Caller) {
 		if b.Limit == 0 && w != llm.Month {
 			continue
 		}
-		q := &c.claim.Money.Quotas[n]
+		q := &c.outcome.quotas[n]
 		n++
 		q.Window = w
 		q.Label, q.ResetsAt = who.Period(w, c.now)
@@ -185,7 +186,7 @@ func (s *Server) addQuotas(c *call, who *auth.Caller) {
 			continue
 		}
 		var slow llm.Micro
-		if slow, q.Limit = b.Bounds(permille(c.decision.Quota)); slow == 0 {
+		if slow, q.Limit = b.Bounds(permille(c.outcome.quota)); slow == 0 {
 			continue
 		}
 		if used, held := s.p.Money.Quota(who.Key.ID, q.Label); llm.AddMicro(used, held) >= slow {

@@ -397,10 +397,16 @@ func (c *conn) charge(n int) bool {
 	return !c.starved
 }
 
+// relieve gives back what the request occupied of the budget.
+func (c *conn) relieve() {
+	c.conns.budget.Add(c.charged)
+	c.charged = 0
+}
+
 // answered makes the next read the beginning of a request, and gives back what this one occupied.
 func (c *conn) answered() {
-	c.conns.budget.Add(c.charged)
-	c.begun, c.size, c.charged, c.starved, c.since = false, 0, 0, false, time.Time{}
+	c.relieve()
+	c.begun, c.size, c.starved, c.since = false, 0, false, time.Time{}
 }
 
 // Write implements net.Conn. Each piece has its own deadline: a client may read slowly, but not stop.
@@ -429,8 +435,7 @@ func (c *conn) Close() error {
 		ending = c.socket // somebody else ends it, and must not wait
 	}
 	err := ending.Close()
-	c.conns.budget.Add(c.charged)
-	c.charged = 0
+	c.relieve()
 	c.conns.remove(c)
 	return err
 }
@@ -487,8 +492,8 @@ func (cs *conns) busy() bool {
 	return false
 }
 
-// cut closes every socket under its owner and waits until the owners have let go: each open request meets its ending.
-func (cs *conns) cut() {
+// cut closes every socket under its owner; gone is closed when the owners have let go: each open request meets its ending.
+func (cs *conns) cut() (gone <-chan struct{}) {
 	cs.mu.Lock()
 	idle := make(chan struct{})
 	if len(cs.mu.open) == 0 {
@@ -500,5 +505,5 @@ func (cs *conns) cut() {
 		_ = c.socket.Close()
 	}
 	cs.mu.Unlock()
-	<-idle
+	return idle
 }

@@ -72,6 +72,24 @@ func TestBodiesShareABudget(t *testing.T) {
 	}
 }
 
+// A stream that has begun gives back what its body took of the budget.
+func TestAStreamKeepsNoBody(t *testing.T) {
+	up := newPlayer(t)
+	r := newRig(t, func(s *setup) {
+		s.options = proxy.Options{BodiesBytes: 1 << 20}
+		s.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[1].BaseURL = up.URL, up.URL }
+	})
+	large := chat("gpt-4o", `,"stream":true,"max_tokens":9,"user":"`+strings.Repeat("u", 700_000)+`"`)
+	for range 4 { // all of them are open at the end
+		c, a := r.chunks("/v1/chat/completions", large), up.play()
+		a.send([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"yes\"}}]}\n\n"), 1<<20)
+		if b, err := c.next(); err != nil || !strings.Contains(string(b), "yes") {
+			t.Fatalf("%q, %v", b, err)
+		}
+		defer c.Close()
+	}
+}
+
 // shortage is a listener whose system has no descriptors left for a while.
 type shortage struct {
 	net.Listener

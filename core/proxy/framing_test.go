@@ -59,8 +59,11 @@ func (p *player) play() *played {
 	case a := <-p.answers:
 		return a
 	case <-p.over:
-		return &played{over: p.over}
+	case <-time.After(20 * time.Second): // there is none
 	}
+	over := make(chan struct{})
+	close(over)
+	return &played{over: over}
 }
 
 // whole plays the answer to the next request, all of it, in packets of a size.

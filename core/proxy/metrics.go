@@ -78,7 +78,7 @@ func (m *meters) observe(c *call, took time.Duration) {
 	if r.gone {
 		m.clientGone.Inc()
 	}
-	if n := len(c.claim.Shadowed); n > 0 && r.settlement != llm.StatusOpen {
+	if n := c.outcome.shadowed; n > 0 && r.settlement != llm.StatusOpen {
 		m.shadowLimit.Add(n)
 	}
 	if r.house > 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-gateway/weir/core/auth"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/policy"
 )
 
 // statusGone is what the log and the metrics call a request whose client left before it was answered.
@@ -33,6 +34,13 @@ type record struct {
 	house      llm.Micro // what the usage costs beyond cost
 	reported   bool      // usage is the provider's
 	seq        uint64    // ledger entry of the settlement
+}
+
+// decided notes whose decision it was.
+func (o *outcome) decided(d *policy.Decision) {
+	o.policy = ruling{d.Module, d.Version, d.Message, d.Reason}
+	o.tenant = ruling{d.Tenant.Module, d.Tenant.Version, d.Tenant.Message, d.Tenant.Reason}
+	o.quota, o.price = d.Quota, d.Price
 }
 
 // settled notes how the hold ended. Only the first ending counts.
@@ -74,16 +82,16 @@ func (s *Server) conclude(c *call) {
 	if r.house > 0 {
 		attrs = append(attrs, slog.Int64("clipped_micro", int64(r.house)))
 	}
-	if d := &c.decision; d.Module != "" && c.model != nil {
-		attrs = append(attrs, slog.String("policy", d.Module), slog.String("version", d.Version), slog.Int("reason", int(d.Reason)))
-		if d.Message != "" {
-			attrs = append(attrs, slog.String("rule", d.Message))
+	if p := &c.outcome.policy; p.module != "" {
+		attrs = append(attrs, slog.String("policy", p.module), slog.String("version", p.version), slog.Int("reason", int(p.reason)))
+		if p.message != "" {
+			attrs = append(attrs, slog.String("rule", p.message))
 		}
 	}
-	if t := &c.decision.Tenant; t.Module != "" && c.model != nil {
-		attrs = append(attrs, slog.String("tenant_policy", t.Module), slog.String("tenant_version", t.Version), slog.Int("tenant_reason", int(t.Reason)))
-		if t.Message != "" {
-			attrs = append(attrs, slog.String("tenant_rule", t.Message))
+	if t := &c.outcome.tenant; t.module != "" {
+		attrs = append(attrs, slog.String("tenant_policy", t.module), slog.String("tenant_version", t.version), slog.Int("tenant_reason", int(t.reason)))
+		if t.message != "" {
+			attrs = append(attrs, slog.String("tenant_rule", t.message))
 		}
 	}
 	if r.why != "" {
@@ -100,12 +108,12 @@ func (s *Server) conclude(c *call) {
 
 // alert tells how the budgets stand that the request was charged to.
 func (s *Server) alert(c *call) {
-	for i := range c.claim.Money.Quotas {
-		q := &c.claim.Money.Quotas[i]
+	for i := range c.outcome.quotas {
+		q := &c.outcome.quotas[i]
 		if q.Label == 0 {
 			break
 		}
-		s.spent(c.caller, q, c.decision.Quota)
+		s.spent(c.caller, q, c.outcome.quota)
 	}
 }
 

@@ -70,9 +70,10 @@ func (s *Server) stream(c *call, res limit.Reservation, resp *upstream.Response)
 	res.Answered(resp.Status)
 	c.record.status = resp.Status
 	r := &c.relay
-	r.server, r.resp, r.granted, r.rule = s, resp, res.Granted(), c.claim.Money.Overrun
+	r.server, r.resp, r.granted, r.rule = s, resp, res.Granted(), c.outcome.overrun
 	r.parser.Reset(c.endpoint())
 	r.res, c.streaming = res.Move(), true
+	s.unload(c)
 	out.SetBodyStream(r, -1)
 	return nil
 }

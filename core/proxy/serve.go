@@ -70,6 +70,9 @@ func (s *Server) heartbeat() time.Duration {
 // idleTimeout is how long a kept-alive client connection may be silent between two requests.
 const idleTimeout = 2 * time.Minute
 
+// writeBuffer holds the head and most answers, or an event; each stream has one.
+const writeBuffer = 2 << 10
+
 // Ledger is what the walk needs of the ledger: to wait for acknowledgements.
 type Ledger interface {
 	Wait(ctx context.Context, seq uint64, timeout time.Duration) error
@@ -112,6 +115,9 @@ type Server struct {
 	http  *fasthttp.Server
 	conns *conns
 	calls sync.Pool
+	plans sync.Pool
+
+	watches watches
 
 	decoders chan *decoder
 	ids      identifiers
@@ -151,6 +157,7 @@ func New(o Options, p Parts) *Server {
 		HeaderReceived:               s.bodyLimit,
 		Logger:                       quiet{s.p.Log},
 		ReadBufferSize:               o.HeaderBytes,
+		WriteBufferSize:              writeBuffer,
 		MaxRequestBodySize:           o.BodyBytes,
 		Concurrency:                  o.Connections + 1, // conns is the limit, and waits instead of refusing
 		ReadTimeout:                  time.Duration(o.ReadTimeoutMS) * time.Millisecond,
@@ -225,8 +232,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err != nil {
 		s.cutting.Store(true)
 		s.conns.interrupt()
-		s.conns.cut()
+		closed := s.conns.cut()
+		s.watches.cut()
+		<-closed
 	}
+	s.watches.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.mu.listeners {
@@ -302,6 +312,7 @@ func (s *Server) walk(c *call) error {
 		return s.deny(c, denial)
 	}
 	defer res.Release()
+	c.outcome.shadowed = len(c.claim.Shadowed)
 	if err = s.forward(c, res); err != nil {
 		res.Answered(c.statusOf(err))
 	}

@@ -192,6 +192,7 @@ func (s *Server) decide(c *call, price llm.Price) error {
 	d := &c.decision
 	*d = policy.Decision{Tier: noTier}
 	s.p.Policy.Decide(&c.facts, d)
+	c.outcome.decided(d)
 	if c.snap.PolicyHeader {
 		c.namePolicy(d)
 	}
@@ -365,7 +366,7 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 			counted += s.p.Counter.Escaped(c.enc, t.In(body))
 		}
 	}
-	if c.claim.Money.Overrun != limit.Clip { // else the house pays for what is beyond
+	if c.outcome.overrun != limit.Clip { // else the house pays for what is beyond
 		counted = min(counted, c.request.Granted)
 	}
 	return c.filled(u, of, counted), false

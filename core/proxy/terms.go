@@ -190,7 +190,7 @@ func (c *call) heed(res limit.Reservation, told *upstream.Told) {
 	if kept := llm.Tokens(told.Kept); kept <= max(disbelieved, farOff*c.input) {
 		calls = llm.AddMicro(calls, keptPrice(price, kept))
 	}
-	res.Priced(price.Scale(c.decision.Price), tier, c.multiplied(calls))
+	res.Priced(price.Scale(c.outcome.price), tier, c.multiplied(calls))
 }
 
 // keptPrice is what it costs to keep tokens in Anthropic's cache for an hour, beyond what writing them costs by the price: such a
@@ -202,7 +202,7 @@ func keptPrice(p llm.Price, kept llm.Tokens) llm.Micro {
 
 // multiplied is an amount by the decision's price multiplier.
 func (c *call) multiplied(m llm.Micro) llm.Micro {
-	return llm.Price{Request: m}.Scale(c.decision.Price).Request
+	return llm.Price{Request: m}.Scale(c.outcome.price).Request
 }
 
 // callPrice is the price of a call by the name that answers have for its tool. One that none of the request's tools explains
