@@ -42,8 +42,11 @@ func (a *app) runServe(ctx context.Context, path string) error {
 	}
 	g.supervisor = newSupervisor(a.env, a.clock, g.log)
 	defer g.supervisor.close()
+	var pacing sync.WaitGroup
+	defer pacing.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	pacing.Go(func() { paceCollector(ctx, a.env) })
 	watched, err := a.watch(ctx, hup, g, path)
 	if err == nil { // from the first answer on no change of a file is missed
 		g.start()
