@@ -164,7 +164,7 @@ type raid struct {
 func newRaid(t *testing.T) *raid {
 	r := &raid{fight: newFight(t), rounds: 3, window: 500 * time.Millisecond}
 	if *long {
-		r.rounds, r.window = 9, 3*time.Second
+		r.rounds, r.window = 9, 2*time.Second
 	}
 	key := r.p.key("--qps-limit", "1")
 	addr, floor := floor(t, r.refusalBytes(t, key))
