@@ -124,7 +124,7 @@ func explain(ctx context.Context, p *profile, cmd *exec.Cmd, stderr []byte, err 
 		return ctx.Err()
 	case cmd.ProcessState == nil:
 		return fmt.Errorf("policy: start the compile child %s: %w", cmd.Path, err)
-	case cpuTime(cmd.ProcessState) >= time.Duration(p.cpuS)*time.Second:
+	case cpuTime(cmd.ProcessState) >= time.Duration(p.cpuS)*time.Second*9/10: // accounts may fall short of the limit that ended it
 		return refuse("compiling and starting it used more than the %d s of CPU of profile %s", p.cpuS, p.name)
 	case bytes.Contains(stderr, []byte("out of memory")), bytes.Contains(stderr, []byte("cannot allocate memory")):
 		return refuse("compiling and starting it needed more than the %d MiB of profile %s", p.childMB, p.name)
@@ -135,10 +135,7 @@ func explain(ctx context.Context, p *profile, cmd *exec.Cmd, stderr []byte, err 
 	return refuse("the compile child died: %v: %s", err, line)
 }
 
-// cpuTime is what the child used, rounded up by more than the kernel's accounting rounds down.
-func cpuTime(state *os.ProcessState) time.Duration {
-	return state.UserTime() + state.SystemTime() + 100*time.Millisecond
-}
+func cpuTime(state *os.ProcessState) time.Duration { return state.UserTime() + state.SystemTime() }
 
 // head keeps the first limit bytes written to it. The buffer is no embedded one: its ReadFrom, which exec would prefer,
 // knows no limit.
