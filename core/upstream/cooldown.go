@@ -14,6 +14,7 @@ const (
 	coolShift  = 6               // doublings until coolMost is reached from coolFirst
 	coolBusy   = 8 * time.Second // no cool-down of a channel that only has too much to do is longer, unless it asks for more
 	coolLeast  = 20 * time.Millisecond
+	maxFaults  = 8 // callers whose failures are remembered
 
 	yieldFor = 100 * time.Millisecond // how long after a cool-down the probe is left to others than the caller who caused it
 )
@@ -50,7 +51,7 @@ func (c class) full() bool { return c == limited || c == busy }
 // failures counts only when more than one caller had them. A caller rests alone after threshold failures of its own,
 // even where others are answered in between: else a broken channel would get each request of a sole caller first, and
 // the budget of retries would soon lose most of them. A request that breaks channels keeps its sender away, then, and
-// not for long where others are answered. So does a caller rest whose 429 cooled the channel and who gets another while
+// not for long where others are answered; several such senders rest each for itself. So does a caller rest whose 429 cooled the channel and who gets another while
 // the others are answered: a provider says 429 to a single request that is too large, too. Where others ask, too,
 // whoever caused a cool-down waits yieldFor longer, so that the probe is theirs; and when its own probe fails, that
 // neither doubles the cool-down nor keeps another caller from probing.
@@ -58,24 +59,58 @@ type health struct {
 	mu struct {
 		sync.Mutex
 		state    state
-		class    class // why it cools, or cause rests
+		class    class // why it cools
 		epoch    uint64
 		failures int64         // in a row
 		caller   uint64        // of the latest of them
-		row      int           // of failures of caller, whoever else is answered
 		several  bool          // they are not all one caller's requests' fault
 		level    int           // cool-downs in a row
 		until    time.Duration // Mono: end of the cool-down; when probing, when the next probe may go
 		last     int           // status
 
-		latest uint64        // who asked last
-		shared bool          // more than one caller has asked
-		cause  uint64        // the caller whose failure began the latest cool-down or rest; 0: not known, or healed since
-		own    time.Duration // Mono: cause may not try before it, nor before until
-		rests  int           // of cause, alone and in a row
-		// suspect: since then others were answered and cause was not, so a 429 may be about its requests alone
-		suspect bool
+		latest uint64 // who asked last
+		shared bool   // more than one caller has asked
+		cause  uint64 // the caller whose failure began the latest cool-down; 0: not known, or healed since
+		faults [maxFaults]fault
 	}
+}
+
+// fault is what is remembered of one caller, until it is answered.
+type fault struct {
+	caller uint64        // 0: free, or of whom is not known and never rests
+	row    int           // of its failures, whoever else is answered
+	failed time.Duration // Mono of the latest
+	own    time.Duration // Mono: it may not try before it, nor before until
+	rests  int           // alone and in a row
+	class  class         // why it rests
+	blamed bool          // it rests, or put the channel to sleep
+	// suspect: since then others were answered and it was not, so a 429 may be about its requests alone
+	suspect bool
+}
+
+// faultLocked finds what is remembered of a caller; nil: nothing is.
+func (h *health) faultLocked(caller uint64) *fault {
+	for i := range h.mu.faults {
+		if f := &h.mu.faults[i]; f.caller == caller {
+			return f
+		}
+	}
+	return nil
+}
+
+// blameLocked is where the failures of a caller are remembered, in place of whoever failed longest ago and does not rest.
+func (h *health) blameLocked(caller uint64) *fault {
+	f := h.faultLocked(caller)
+	if f == nil {
+		f = &h.mu.faults[0]
+		for i := range h.mu.faults {
+			if o := &h.mu.faults[i]; max(o.failed, o.own) < max(f.failed, f.own) {
+				f = o
+			}
+		}
+		*f = fault{caller: caller}
+	}
+	return f
 }
 
 type state uint8
@@ -88,8 +123,9 @@ const (
 
 // ticket is the right to one attempt; exactly one of succeed, fail, forget gets it back.
 type ticket struct {
-	epoch uint64
-	probe bool
+	epoch  uint64
+	probe  bool
+	caller uint64
 }
 
 func (h *health) admit(now time.Duration, caller uint64) (ticket, bool) {
@@ -101,14 +137,15 @@ func (h *health) admit(now time.Duration, caller uint64) (ticket, bool) {
 		return ticket{}, false
 	}
 	if h.mu.state == up {
-		probe := caller != 0 && caller == h.mu.cause && h.mu.own > 0
+		f := h.faultLocked(caller)
+		probe := f != nil && f.own > 0
 		if probe {
-			h.mu.own = now + probeEvery
+			f.own = now + probeEvery
 		}
-		return ticket{h.mu.epoch, probe}, true
+		return ticket{h.mu.epoch, probe, caller}, true
 	}
 	h.mu.state, h.mu.until = probing, now+probeEvery
-	return ticket{h.mu.epoch, true}, true
+	return ticket{h.mu.epoch, true, caller}, true
 }
 
 // openLocked is from when on a caller may try.
@@ -116,13 +153,13 @@ func (h *health) openLocked(caller uint64) (at time.Duration) {
 	if h.mu.state != up {
 		at = h.mu.until
 	}
-	if caller == 0 || caller != h.mu.cause {
-		return at
-	}
-	if h.mu.state == cooling && h.mu.shared {
+	if caller != 0 && caller == h.mu.cause && h.mu.state == cooling && h.mu.shared {
 		at += yieldFor
 	}
-	return max(at, h.mu.own)
+	if f := h.faultLocked(caller); f != nil {
+		at = max(at, f.own)
+	}
+	return at
 }
 
 // succeed: the channel answered, be it with a complaint about the request.
@@ -134,16 +171,18 @@ func (h *health) succeed(t ticket, now time.Duration, status int, caller uint64)
 		return
 	}
 	h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
-	h.mu.rests = 0
-	if caller == h.mu.caller {
-		h.mu.row = 0
-	}
 	if caller == 0 || caller == h.mu.cause {
 		h.mu.cause = 0
-		return
 	}
-	h.mu.suspect = h.mu.cause != 0 // it failed where others succeed
-	h.mu.own = min(h.mu.own, now+coolFirst)
+	for i := range h.mu.faults {
+		f := &h.mu.faults[i]
+		if caller == 0 || caller == f.caller {
+			*f = fault{}
+			continue
+		}
+		f.rests, f.suspect = 0, f.blamed // it failed where others succeed
+		f.own = min(f.own, now+coolFirst)
+	}
 }
 
 // verdict is what a failed attempt says about its channel.
@@ -190,17 +229,16 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) upshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = v.status
-	own := h.mu.suspect && v.caller == h.mu.cause
-	if v.crowd && v.wait == 0 && t.epoch == h.mu.epoch && !own {
-		h.mu.cause, h.mu.own, h.mu.rests, h.mu.suspect = v.caller, 0, 0, false
+	f := h.blameLocked(v.caller)
+	f.failed = now
+	if v.crowd && v.wait == 0 && t.epoch == h.mu.epoch && !f.suspect {
+		f.blamed = v.caller != 0
 		return known
 	}
 	h.mu.several = h.mu.several || v.unsent || v.caller == 0 || h.mu.failures > 0 && v.caller != h.mu.caller
 	h.mu.failures++
-	if v.caller != h.mu.caller {
-		h.mu.caller, h.mu.row = v.caller, 0
-	}
-	h.mu.row++
+	h.mu.caller = v.caller
+	f.row++
 	if t.epoch != h.mu.epoch {
 		if v.class.full() && h.mu.state == cooling {
 			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
@@ -210,46 +248,44 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) upshot {
 	patient := v.class == failing || v.status == 403
 	switch {
 	case h.mu.state != up:
-		h.coolLocked(now, &v)
+		h.coolLocked(f, now, &v)
 		return known
-	case patient && h.mu.row >= threshold && !h.mu.several:
+	case patient && f.row >= threshold && !h.mu.several:
 		v.class = failing // a 403 that one caller gets is about its requests, not about the credential
 	case patient && h.mu.failures < threshold:
 		return known
 	case v.vague() && !h.mu.several:
-	case v.class.full() && own:
+	case v.class.full() && f.suspect:
 	default:
-		h.coolLocked(now, &v)
+		h.coolLocked(f, now, &v)
 		return asleep
 	}
-	h.restLocked(t, now, &v)
+	f.rest(t, now, &v)
 	return alone
 }
 
-// restLocked keeps one caller from the channel: nobody else has seen it fail.
-func (h *health) restLocked(t ticket, now time.Duration, v *verdict) {
-	if v.caller == h.mu.cause && now < h.mu.own && !t.probe {
+// rest keeps one caller from the channel: nobody else has seen it fail.
+func (f *fault) rest(t ticket, now time.Duration, v *verdict) {
+	if now < f.own && !t.probe {
 		return // old news: the call began before the rest
 	}
-	if v.caller != h.mu.cause {
-		h.mu.rests, h.mu.suspect = 0, false
-	}
-	h.mu.cause, h.mu.own, h.mu.class = v.caller, now+v.asks(h.mu.rests), v.class
-	h.mu.rests++
+	f.own, f.class, f.blamed = now+v.asks(f.rests), v.class, true
+	f.rests++
 }
 
-// coolLocked begins a cool-down.
-func (h *health) coolLocked(now time.Duration, v *verdict) {
+// coolLocked begins a cool-down, for which f is to blame.
+func (h *health) coolLocked(f *fault, now time.Duration, v *verdict) {
 	alone := h.mu.state != up && v.caller != 0 && v.caller == h.mu.cause && !v.unsent && v.class != refused
 	h.mu.state, h.mu.class = cooling, v.class
 	h.mu.epoch++
 	if alone {
-		h.mu.until, h.mu.own = now+min(v.wait, coolMost), now+v.asks(h.mu.level-1)
+		h.mu.until, f.own = now+min(v.wait, coolMost), now+v.asks(h.mu.level-1)
 		return
 	}
-	h.mu.until, h.mu.own = now+v.asks(h.mu.level), 0
+	h.mu.until = now + v.asks(h.mu.level)
 	h.mu.level++
-	h.mu.cause, h.mu.rests, h.mu.suspect = v.caller, 0, false
+	h.mu.cause = v.caller
+	h.mu.faults = [maxFaults]fault{{caller: v.caller, failed: now, blamed: v.caller != 0}} // it is the channel's now
 }
 
 // forget: the attempt ended for reasons of ours. A probe that was cut leaves the next call to probe.
@@ -261,7 +297,9 @@ func (h *health) forget(t ticket, now time.Duration) {
 	case h.mu.state == probing:
 		h.mu.state, h.mu.until = cooling, now
 	case h.mu.state == up:
-		h.mu.own = now
+		if f := h.faultLocked(t.caller); f != nil {
+			f.own = now
+		}
 	}
 }
 
@@ -270,10 +308,12 @@ func (h *health) sleeps(now time.Duration, caller uint64) (time.Duration, class)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	wait := max(h.openLocked(caller)-now, 0)
-	if h.mu.state == up {
-		return wait, h.mu.class
-	}
-	if h.mu.state == probing {
+	switch f := h.faultLocked(caller); {
+	case h.mu.state == up && f != nil:
+		return wait, f.class
+	case h.mu.state == up:
+		return wait, failing
+	case h.mu.state == probing:
 		wait = min(wait, coolFirst) // a verdict may come any time
 	}
 	return max(wait, time.Millisecond), h.mu.class

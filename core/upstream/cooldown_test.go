@@ -323,6 +323,17 @@ func TestA429ThatOnlyOneCallerGetsIsThatCallers(t *testing.T) {
 	h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
 	h.fail(h.mustBy(t, 7, now, true), now, own)
 	h.mustBy(t, 9, now+s-1, false) // answered since, it is no suspect
+
+	h = health{}
+	stale := h.mustBy(t, 9, s, true)
+	h.fail(h.mustBy(t, 7, s, true), s, verdict{class: failing, status: 500, caller: 7})
+	h.succeed(h.mustBy(t, 8, s, true), s, 200, 8)
+	h.fail(h.mustBy(t, 7, s, true), s, own) // that something else of it failed makes it no suspect
+	h.mustBy(t, 9, 2*s-1, false)
+	h.fail(stale, s, verdict{class: failing, status: 500, caller: 9})
+	h.succeed(h.mustBy(t, 8, 2*s, true), 2*s, 200, 8)
+	h.fail(h.mustBy(t, 7, 2*s, true), 2*s, own)
+	h.mustBy(t, 9, 2*s, true) // another's late failure does not make one forget it
 }
 
 // A 503 that names no wait may be about one caller's requests: the second caller's puts the channel to sleep.
@@ -462,5 +473,108 @@ func TestOverloadedChannelSleepsForItsOwnWait(t *testing.T) {
 				t.Errorf("%d, %s: %v", code, form, err)
 			}
 		}
+	}
+}
+
+// Callers whose own requests fail rest each for itself: one does not end another's rest, nor start its row anew.
+func TestEachOfSeveralCallersRestsAlone(t *testing.T) {
+	own := func(caller uint64) verdict { return verdict{class: failing, status: 500, caller: caller} }
+	var h health
+	now := s
+	poisoned := []uint64{7, 9, 11}
+	for round := range threshold {
+		for _, caller := range poisoned {
+			h.fail(h.mustBy(t, caller, now, true), now, own(caller))
+			h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+		}
+		if round == 0 {
+			h.succeed(h.mustBy(t, 11, now, true), now, 200, 11) // its row begins anew
+		}
+	}
+	h.mustBy(t, 11, now, true)
+	poisoned = poisoned[:2]
+	for range 5 {
+		for _, caller := range poisoned {
+			h.mustBy(t, caller, now+s-1, false)
+			if wait, why := h.sleeps(now, caller); wait != s || why != failing {
+				t.Errorf("%d is told %v, %d", caller, wait, why)
+			}
+			h.mustBy(t, 8, now+s-1, true)
+		}
+		now += s
+		probe := h.mustBy(t, 7, now, true)
+		h.mustBy(t, 7, now, false) // single flight, and each has its own
+		h.forget(h.mustBy(t, 9, now, true), now)
+		h.fail(h.mustBy(t, 9, now, true), now, own(9))
+		h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+		h.fail(probe, now, own(7))
+		h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+	}
+	now += s
+	h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+	h.mustBy(t, 7, now, true)
+	h.mustBy(t, 7, now, true) // healed
+	h.fail(h.mustBy(t, 9, now, true), now, own(9))
+	h.mustBy(t, 9, now, false)
+}
+
+// How many are remembered is bounded: who failed longest ago, and does not rest any more, is forgotten first.
+func TestCallersThatFailAreForgottenInTime(t *testing.T) {
+	var h health
+	now := s
+	fails := func(caller uint64) {
+		h.fail(h.mustBy(t, caller, now, true), now, verdict{class: failing, status: 500, caller: caller, wait: 10 * s})
+		h.succeed(h.mustBy(t, 1, now, true), now, 200, 1)
+	}
+	for range threshold {
+		fails(7)
+	}
+	for caller := uint64(100); caller < 100+3*maxFaults; caller++ {
+		now += time.Millisecond
+		fails(caller)
+	}
+	h.mustBy(t, 7, now, false)
+	now += coolFirst
+	for caller := uint64(200); caller < 200+maxFaults; caller++ {
+		now += time.Millisecond
+		fails(caller)
+	}
+	fails(7) // one is no row
+	h.mustBy(t, 7, now, true)
+}
+
+// Requests of two callers that break the channel cost a retry now and then, and not each time.
+func TestTwoCallersGoPastAChannelThatFailsThem(t *testing.T) {
+	bad := newStub(t, func(x *exchange) bool {
+		if x.req.Header.Get("X-Request-Id") == "poisoned" {
+			return status(500, "")(x)
+		}
+		return fine(x)
+	})
+	first := openai("bad", bad.url)
+	first.Priority = 1
+	r := newRig(t, Options{}, first, openai("good", newStub(t, fine).url))
+	req := newRequest(t, r.cat, llm.Chat, plainBody)
+	const rounds = 100
+	for i := range rounds {
+		for _, caller := range []uint64{7, 8, 9, 8} {
+			req.Caller, req.RequestID = caller, "poisoned"
+			if caller == 8 {
+				req.RequestID = "fine"
+			}
+			answer, err := r.client.Do(context.Background(), r.cat, req, new(watcher))
+			if err != nil {
+				t.Fatalf("round %d, caller %d: %v", i, caller, err)
+			}
+			_, _ = answer.Body()
+			answer.Close()
+		}
+		r.clock.advance(100 * time.Millisecond)
+	}
+	if made, refused := r.client.Retries(); made > 2*(threshold+rounds/10) || refused != 0 {
+		t.Errorf("%d retries for %d poisoned requests, %d refused", made, 2*rounds, refused)
+	}
+	if n := bad.requests.Load(); n < 2*rounds {
+		t.Errorf("%d requests reached the channel; the other caller made %d", n, 2*rounds)
 	}
 }
