@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// watchAfter is how long an upstream may take before the client is watched. Most buffered answers are quicker, and
-// then watching costs one timer.
-const watchAfter = 2 * time.Millisecond
+// watchAfter is how long an upstream may take before the client is watched. Many buffered answers are quicker, also where
+// all cores are busy, and then watching costs one timer.
+const watchAfter = 20 * time.Millisecond
 
 // lastWord is how long an upstream may take to report its usage to a client that leaves behind the answer's end: what a model
 // has thought in secret is in that report alone, and must not be free to whoever hangs up first.
