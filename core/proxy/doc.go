@@ -12,8 +12,8 @@
 //     acknowledged the settlement. So nobody can have a whole answer that was not recorded.
 //  3. A client that has left is noticed while we wait for the upstream, and the upstream call is cut; it is never
 //     counted against a channel.
-//  4. A call goes back to the pool when its answer is over, which for a stream is the relay's Close, and the watcher has
-//     stopped by then.
+//  4. A call goes back to the pool when its answer is over, which for a stream is the relay's Close, and the watch has
+//     stopped by then. What it was admitted by, a stream gives back when it begins.
 //
 // With the owner of the hold on the right:
 //
@@ -23,7 +23,7 @@
 //	             find the model, measure, price, decide                      nobody
 //	             Reserve: all of the claim or none of it                     walk
 //	             defer Release: from here every exit settles, a panic too    walk, through the defer
-//	    forward    send: Do, under the watcher; each attempt extends the
+//	    forward    send: Do, under the watch; each attempt extends the
 //	               hold by its channel and shrinks it when it fails; of a
 //	               stream the first event is part of the attempt             walk
 //	               wait for the hold's ledger entry                          walk
