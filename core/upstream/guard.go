@@ -16,11 +16,13 @@ const (
 )
 
 // secretive are addresses of metadata services beside the link-local ones.
-var secretive = [...]netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"),   // AWS
-	netip.MustParseAddr("100.100.100.200"), // Alibaba
-	netip.MustParseAddr("168.63.129.16"),   // Azure
-	netip.MustParseAddr("192.0.0.192"),     // Oracle
+var secretive = [...]netip.Prefix{
+	netip.MustParsePrefix("fd00:ec2::/32"),                                                   // AWS, and who hands out its credentials
+	netip.MustParsePrefix("fd20:ce::254/128"),                                                // Google
+	netip.MustParsePrefix("168.63.129.16/32"),                                                // Azure
+	netip.MustParsePrefix("192.0.0.192/32"), netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle
+	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("fd00:100::100:200/128"), // Alibaba
+	netip.MustParsePrefix("fd00:a9fe:a9fe::1/128"), netip.MustParsePrefix("fd00:42::42/128"), // Akamai, Scaleway
 }
 
 // private are what IsPrivate leaves out: the networks of carriers, of protocols and of benchmarks.
@@ -35,6 +37,8 @@ var carriers = [...]struct {
 	at int
 }{
 	{netip.MustParsePrefix("64:ff9b::/96"), 12}, // NAT64
+	{netip.MustParsePrefix("64:ff9b:1::/48"), 12},
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // SIIT
 	{netip.MustParsePrefix("::/96"), 12},
 	{netip.MustParsePrefix("2002::/16"), 2}, // 6to4
 }
@@ -54,8 +58,8 @@ func plain(ip netip.Addr) netip.Addr {
 // forbidden tells addresses that are never connected to.
 func forbidden(ip netip.Addr) bool {
 	ip = plain(ip)
-	for _, s := range secretive {
-		if ip == s {
+	for _, p := range secretive {
+		if p.Contains(ip) {
 			return true
 		}
 	}

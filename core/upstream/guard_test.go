@@ -15,7 +15,8 @@ import (
 func TestAddressesThatAreNeverConnectedTo(t *testing.T) {
 	for _, in := range []string{
 		"169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1",
-		"::169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "0.0.0.0", "0.1.2.3", "::", "::ffff:0.0.0.0",
+		"::169.254.169.254", "::ffff:0:169.254.169.254", "64:ff9b:1::a9fe:a9fe", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe",
+		"fd00:42::42", "fd00:a9fe:a9fe::1", "fd00:100::100:200", "100.100.100.200", "168.63.129.16", "192.0.0.192", "0.0.0.0", "0.1.2.3", "::", "::ffff:0.0.0.0",
 		"224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1",
 	} {
 		ip := netip.MustParseAddr(in)
@@ -38,7 +39,7 @@ func TestWhatIsNotPublic(t *testing.T) {
 	for in, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "10.1.2.3": true, "172.16.0.1": true, "192.168.1.1": true, "fd12::1": true,
 		"100.64.0.1": true, "198.18.0.1": true, "::ffff:10.0.0.1": true, "64:ff9b::7f00:1": true, "2002:c0a8:101::1": true, "::127.0.0.1": true,
-		"8.8.8.8": false, "172.32.0.1": false, "2606:4700::1111": false, "64:ff9b::808:808": false, "100.128.0.1": false,
+		"8.8.8.8": false, "172.32.0.1": false, "2606:4700::1111": false, "64:ff9b::808:808": false, "64:ff9b:1::808:808": false, "64:ff9b:1::7f00:1": true, "::ffff:0:10.0.0.1": true, "fd00:ec3::254": true, "100.128.0.1": false,
 	} {
 		ip := netip.MustParseAddr(in)
 		if local(ip) != want {
