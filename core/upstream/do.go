@@ -318,8 +318,8 @@ func (d *doing) run() error {
 }
 
 // next picks the channel to try; nil: there is none left. It has been admitted when it is returned. When those that are
-// awake have no place left, it waits for one on the first of them; when that one is disabled or removed meanwhile, it asks
-// the others again.
+// awake have no place left, it waits for one on the first of them; when that one falls asleep or is out of service meanwhile,
+// it asks the others again.
 func (d *doing) next(seen []bool) *Channel {
 	for {
 		for _, t := range d.route.tiers {
@@ -332,28 +332,26 @@ func (d *doing) next(seen []bool) *Channel {
 			return nil
 		}
 		d.crowded = nil
-		found, shut := d.queue(l)
+		found, away := d.queue(l)
 		switch {
-		case shut:
+		case found && d.awake(l):
+			return d.channel
+		case found || away:
+			d.r.place.leave()
 			d.again(seen)
-		case !found:
+		default:
 			d.roomless = true
 			return nil
-		case !d.awake(l):
-			d.r.place.leave()
-			return nil
-		default:
-			return d.channel
 		}
 	}
 }
 
 // queue waits for a place on a channel, as long as is left of what one waits in all.
-func (d *doing) queue(l *lane) (found, shut bool) {
+func (d *doing) queue(l *lane) (found, away bool) {
 	began := d.client.clock.Mono()
-	d.r.place, found, shut = l.gate.wait(d.r.ctx, d.patience, d.req.Caller)
+	d.r.place, found, away = l.gate.wait(d.r.ctx, d.patience, d.req.Caller)
 	d.patience -= d.client.clock.Mono() - began
-	return found, shut
+	return found, away
 }
 
 // again lets every channel be asked that was not tried.
@@ -603,9 +601,9 @@ func (d *doing) failure() error {
 	case d.short:
 		return &llm.Error{Kind: llm.KindUnavailable, Code: "overloaded", Err: d.last, Message: "the gateway cannot open another connection to an upstream now; try again"}
 	case d.limited || d.roomless:
-		wait, what := d.wait, "is at its limit"
-		if !d.limited {
-			wait = coolFirst
+		wait, what := coolFirst, "is at its limit"
+		if d.limited && (!d.roomless || d.wait < wait) {
+			wait = d.wait
 		}
 		if d.cools > 0 {
 			wait, what = min(wait, d.cools), "is at its limit or fails"

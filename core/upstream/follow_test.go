@@ -17,9 +17,8 @@ func (r *rig) follow(channels ...Channel) {
 	r.client.Follow(mustCatalog(r.t, []Model{{Name: "m"}}, channels))
 }
 
-// waiting starts a call of a caller that finds no place, and gives how it ends.
-func (r *rig) waiting(hold Hold, caller uint64) (told chan error) {
-	before := r.queued()
+// ask starts a call of a caller, and gives how it ends.
+func (r *rig) ask(hold Hold, caller uint64) (told chan error) {
 	req := newRequest(r.t, r.cat, llm.Chat, plainBody)
 	req.Caller = caller
 	told = make(chan error, 1)
@@ -31,6 +30,13 @@ func (r *rig) waiting(hold Hold, caller uint64) (told chan error) {
 		}
 		told <- err
 	}()
+	return told
+}
+
+// waiting is ask for a call that finds no place.
+func (r *rig) waiting(hold Hold, caller uint64) (told chan error) {
+	before := r.queued()
+	told = r.ask(hold, caller)
 	eventually(r.t, "it waits", func() bool { return r.queued() == before+1 })
 	return told
 }
@@ -119,6 +125,94 @@ func TestWhoWaitsForAChannelThatEndsMovesOn(t *testing.T) {
 	}
 }
 
+// Whoever waits for a channel that falls asleep moves on, too. Where there is no other, it is told how long that one sleeps.
+func TestWhoWaitsForAChannelThatFallsAsleepMovesOn(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		overload := make(chan bool)
+		sleepy := newStub(t, func(x *exchange) bool { <-overload; return status(429, "Retry-After: 30\r\n")(x) })
+		other, release := hanging(t)
+		a, b := atMost(openai("a", sleepy.url), 1), atMost(openai("b", other.url), 1)
+		a.Priority = 1
+		r := newRig(t, Options{QueueWaitMS: 20_000}, a, b)
+		if alone {
+			r = newRig(t, Options{QueueWaitMS: 20_000}, a)
+		}
+		first := r.ask(new(watcher), 8)
+		eventually(t, "it is on its way", func() bool { return sleepy.requests.Load() == 1 })
+		if alone {
+			told := r.waiting(new(watcher), 7)
+			close(overload)
+			for _, told := range []chan error{first, told} {
+				if e := asError(t, <-told, llm.KindRateLimited); e.RetryAfterMS < 29_000 || e.RetryAfterMS > 31_000 {
+					t.Errorf("%+v", e)
+				}
+			}
+			continue
+		}
+		held := crowd(t, r, other, 1)
+		hold := new(watcher)
+		told := r.waiting(hold, 7)
+		close(overload)
+		eventually(t, "both wait for the other", func() bool { return r.client.Health(r.cat)[1].Waiting == 2 })
+		close(release)
+		for _, told := range []chan error{first, told} {
+			if err := <-told; err != nil {
+				t.Error(err)
+			}
+		}
+		held.Wait()
+		if got := hold.String(); got != "attempt b, sent b" {
+			t.Error(got)
+		}
+	}
+}
+
+// A caller that has to rest by the time it gets a place goes to another channel, too.
+func TestWhoRestsWhenItGetsAPlaceMovesOn(t *testing.T) {
+	full, ends := hanging(t)
+	other, release := hanging(t)
+	a, b := atMost(openai("a", full.url), 1), atMost(openai("b", other.url), 1)
+	a.Priority = 1
+	r := newRig(t, Options{QueueWaitMS: 20_000}, a, b)
+	held := r.ask(new(watcher), 8)
+	eventually(t, "it is on its way", func() bool { return full.requests.Load() == 1 })
+	second := crowd(t, r, other, 1)
+	hold := new(watcher)
+	told := r.waiting(hold, 7)
+	h := &r.client.lane(&a).health
+	for range threshold {
+		h.fail(ticket{epoch: h.mu.epoch}, r.clock.Mono(), verdict{class: failing, status: 500, caller: 7})
+	}
+	close(ends)
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+	second.Wait()
+	if got := hold.String(); got != "attempt b, sent b" {
+		t.Error(got)
+	}
+}
+
+// Where one channel sleeps long and another is only full, the wait is that of the one that is full.
+func TestTheWaitIsThatOfWhoHasRoomFirst(t *testing.T) {
+	sleepy := newStub(t, status(429, "Retry-After: 30\r\n"))
+	other, release := hanging(t)
+	a, b := openai("a", sleepy.url), atMost(openai("b", other.url), 1)
+	a.Priority = 1
+	r := newRig(t, Options{QueueWaitMS: 30}, a, b)
+	held := crowd(t, r, other, 1)
+	_, _, err := r.call()
+	if e := asError(t, err, llm.KindRateLimited); e.RetryAfterMS != 1000 {
+		t.Errorf("%+v", e)
+	}
+	close(release)
+	held.Wait()
+}
+
 // Where there is no other channel, whoever waits is told why at once.
 func TestWhoWaitsForTheOnlyChannelIsToldThatItEnded(t *testing.T) {
 	st, release := hanging(t)
@@ -143,7 +237,7 @@ func TestWhoWaitsForTheOnlyChannelIsToldThatItEnded(t *testing.T) {
 		t.Error("a disabled channel has a lane")
 	}
 	g := &r.client.mu.lanes["a"].gate
-	if _, ok, shut := g.wait(context.Background(), time.Minute, 9); ok || !shut {
+	if _, ok, away := g.wait(context.Background(), time.Minute, 9); ok || !away {
 		t.Error("a place on a disabled channel")
 	}
 	a.State = "enabled"

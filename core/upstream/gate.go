@@ -46,7 +46,7 @@ const (
 // Whoever finds no place may wait for one, in a short queue. Places go round among the callers that wait, so that one with
 // many requests keeps no other out: the n-th that a caller has waiting is behind the n-th of each of the others, and when
 // the queue is full, the last in it makes way for whoever belongs before it. When the channel falls asleep, is disabled or
-// is taken away, all who wait are told no. An attempt has its place until its Response is closed.
+// is removed, all who wait are sent away. An attempt has its place until its Response is closed.
 type gate struct {
 	flying atomic.Int64 // changes under mu; read without it where channels are compared
 	queue  int          // who may wait
@@ -85,7 +85,7 @@ type waiter struct {
 	place  place
 	caller uint64
 	round  uint64 // of the places that are given: one to each caller in each
-	shut   bool   // it was told no because nobody may wait any more
+	away   bool   // it was sent away: the channel sleeps, or nobody may wait for it any more
 }
 
 func (g *gate) init(o *Options) {
@@ -106,10 +106,10 @@ func (g *gate) follow(most int64, shut bool) {
 	g.grantLocked()
 }
 
-// dismissLocked tells all who wait no.
+// dismissLocked sends all who wait away.
 func (g *gate) dismissLocked() {
 	for _, w := range g.mu.waiting {
-		w.shut = g.mu.shut
+		w.away = true
 		close(w.done)
 	}
 	g.mu.waiting = nil
@@ -156,14 +156,14 @@ func (p *place) leave() {
 }
 
 // wait takes a place as soon as there is one. found is false: not within patience, not before ctx ended, or the queue is full;
-// or, and then shut tells so, nobody may wait any more.
-func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) (p place, found, shut bool) {
+// or, and then away tells so, the channel sleeps or nobody may wait for it any more.
+func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) (p place, found, away bool) {
 	w := &waiter{done: make(chan struct{}), caller: caller}
 	g.mu.Lock()
 	if g.mu.shut || !g.lineUpLocked(w) {
-		shut = g.mu.shut
+		away = g.mu.shut
 		g.mu.Unlock()
-		return place{}, false, shut
+		return place{}, false, away
 	}
 	g.grantLocked() // a place may have become free since enter
 	g.mu.Unlock()
@@ -177,7 +177,7 @@ func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stepOutLocked(w)
-	return w.place, w.place.gate != nil, w.shut
+	return w.place, w.place.gate != nil, w.away
 }
 
 // lineUpLocked puts w into the round after its caller's last one that waits, or into the next. A caller's rounds have no
