@@ -319,7 +319,7 @@ func (d *doing) run() error {
 
 // next picks the channel to try; nil: there is none left. It has been admitted when it is returned. When those that are
 // awake have no place left, it waits for one on the first of them; when that one falls asleep or is out of service meanwhile,
-// it asks the others again.
+// and when it has waited in vain, it asks the others again.
 func (d *doing) next(seen []bool) *Channel {
 	for {
 		for _, t := range d.route.tiers {
@@ -328,7 +328,8 @@ func (d *doing) next(seen []bool) *Channel {
 			}
 		}
 		l := d.crowded
-		if l == nil {
+		if l == nil || d.patience <= 0 {
+			d.roomless = d.roomless || l != nil
 			return nil
 		}
 		d.crowded = nil
@@ -336,7 +337,7 @@ func (d *doing) next(seen []bool) *Channel {
 		switch {
 		case found && d.awake(l):
 			return d.channel
-		case found || away:
+		case found || away || d.patience <= 0:
 			d.r.place.leave()
 			d.again(seen)
 		default:

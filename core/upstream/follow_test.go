@@ -197,6 +197,29 @@ func TestWhoRestsWhenItGetsAPlaceMovesOn(t *testing.T) {
 	}
 }
 
+// Whose patience ends takes what another channel has by then.
+func TestWhoHasWaitedInVainLooksAtTheOthers(t *testing.T) {
+	full, ends := hanging(t)
+	other, release := hanging(t)
+	a, b := atMost(openai("a", full.url), 1), atMost(openai("b", other.url), 1)
+	a.Priority = 1
+	r := newRig(t, Options{QueueWaitMS: 500}, a, b)
+	held := crowd(t, r, full, 1)
+	second := crowd(t, r, other, 1)
+	hold := new(watcher)
+	told := r.waiting(hold, 7)
+	close(release)
+	second.Wait()
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+	if got := hold.String(); got != "attempt b, sent b" {
+		t.Error(got)
+	}
+	close(ends)
+	held.Wait()
+}
+
 // Where one channel sleeps long and another is only full, the wait is that of the one that is full.
 func TestTheWaitIsThatOfWhoHasRoomFirst(t *testing.T) {
 	sleepy := newStub(t, status(429, "Retry-After: 30\r\n"))
