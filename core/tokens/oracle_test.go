@@ -13,7 +13,7 @@ import (
 	loader "github.com/pkoukk/tiktoken-go-loader"
 )
 
-// oracle is the reference implementation, by encoding name.
+// oracle is tiktoken-go, by encoding name.
 var oracle = sync.OnceValue(func() map[string]*tiktoken.Tiktoken {
 	tiktoken.SetBpeLoader(loader.NewOfflineLoader())
 	out := map[string]*tiktoken.Tiktoken{}
@@ -50,9 +50,10 @@ func exact(v *vocab, s string) int {
 	return int(w.any(v, []byte(s)))
 }
 
-// compare holds our count against the reference.
+// compare holds our count against tiktoken-go's.
 func compare(t testing.TB, s string) {
 	t.Helper()
+	s = shortS(s)
 	for _, name := range encodingNames {
 		want := len(oracle()[name].EncodeOrdinary(s))
 		if got := exact(vocabOf(name), s); got != want {
@@ -60,6 +61,9 @@ func compare(t testing.TB, s string) {
 		}
 	}
 }
+
+// shortS is s without what the references differ over: 'ſ, which to the official core, and so here, is 's in another case.
+func shortS(s string) string { return strings.ReplaceAll(s, "'ſ", "'s") }
 
 // corpora are texts of several kinds, of about n bytes, made from a seed.
 func corpora(n int) map[string]string {
@@ -170,6 +174,7 @@ func beginning(s string, size int) string {
 // compareBound holds our count, which may have pieces too long to be exact, above the reference and below the bytes.
 func compareBound(t testing.TB, s string) {
 	t.Helper()
+	s = shortS(s)
 	for _, name := range encodingNames {
 		want, most := len(oracle()[name].EncodeOrdinary(s)), len([]byte(string([]rune(s))))
 		if got := exact(vocabOf(name), s); got < want || got > most {

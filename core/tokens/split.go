@@ -251,7 +251,7 @@ func (t *classTable) space(b []byte, i int) int {
 	return last
 }
 
-// contraction is the end of 's 't 're 've 'm 'll 'd at i, in any case; i when there is none.
+// contraction is the end of 's 't 're 've 'm 'll 'd at i, in any case, one of an s being ſ; i when there is none.
 func contraction(b []byte, i int) int {
 	if i+1 >= len(b) || b[i] != '\'' {
 		return i
@@ -265,6 +265,9 @@ func contraction(b []byte, i int) int {
 	case 'l':
 		second = 'l'
 	default:
+		if i+2 < len(b) && string(b[i+1:i+3]) == "ſ" {
+			return i + 3
+		}
 		return i
 	}
 	if i+2 < len(b) && b[i+2]|0x20 == second {

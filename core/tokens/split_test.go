@@ -20,6 +20,8 @@ func TestPieces(t *testing.T) {
 		{"it|'ll| go", "it'll| go"},
 		{"'S|ab", "'Sab"},
 		{"don|'t", "don't"},
+		{"it|'\u017f|a", "it'\u017f|a"}, // a long s is an s in another case
+		{"A|'\u017e", "A|'\u017e"},
 		{"A|'", "A|'"},
 		{"123|45", "123|45"},
 		{"a| | b", "a| | b"},
