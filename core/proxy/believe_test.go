@@ -35,6 +35,12 @@ func TestAbsurdUsageIsNotBelieved(t *testing.T) {
 			}
 		}
 	}
+	granted := newRig(t, saying(t, false, lines(`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":12000000}}`, "[DONE]")))
+	granted.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true,"n":100,"max_tokens":2000`)).want(t, 200)
+	granted.idle()
+	if e := granted.journal.last(t); e.Usage.OutputTokens != 12_000_000 || e.Estimated {
+		t.Errorf("much, but 100 times what was granted is more: %+v", e)
+	}
 	r := newRig(t, answering(t, `{"choices":[],"usage":{"prompt_tokens":9000000,"completion_tokens":100.0}}`))
 	r.post("/v1/chat/completions", everyRoute[0].body).want(t, 200)
 	if e := r.journal.last(t); e.Usage.InputTokens != 9_000_000 || e.Usage.OutputTokens != 100 || e.Estimated {

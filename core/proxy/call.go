@@ -151,7 +151,7 @@ func (s *Server) unload(c *call) {
 	if len(c.head.Hosted) > 0 {
 		return
 	}
-	c.body, c.decoded, c.request = nil, nil, upstream.Request{}
+	c.body, c.decoded, c.request = nil, nil, upstream.Request{Granted: c.request.Granted}
 	dropBody(&c.ctx.Request)
 	if c.conn != nil {
 		c.conn.relieve()

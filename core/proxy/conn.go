@@ -269,9 +269,11 @@ func rawConn(nc net.Conn) syscall.RawConn {
 // ahead. How the request begins is remembered: when one is too large to be read, fasthttp has forgotten its path by the time
 // it asks for an answer.
 func (c *conn) Read(p []byte) (n int, err error) {
-	switch {
-	case !c.begun:
+	if !c.begun && len(p) == 1 && len(c.ahead) == 0 {
 		return c.begin(p)
+	}
+	c.begun = true // maybe by bytes that came with the request before
+	switch {
 	case len(c.ahead) > 0:
 		n = c.giveAhead(p)
 	default:

@@ -284,7 +284,7 @@ func (r *relay) broke(err error) ([]byte, error) {
 	var e *llm.Error
 	switch {
 	case r.server.cutting.Load():
-		e = llm.Errorf(llm.KindUnavailable, "the gateway is shutting down")
+		e = errShutdown
 	case !errors.As(err, &e):
 		e = llm.Errorf(llm.KindUpstream, "the upstream ended the stream before it was complete")
 		e.Fields = map[string]any{"attempted_channels": r.resp.Attempted}

@@ -316,7 +316,7 @@ func TestWatchHalfCloseAndPipelining(t *testing.T) {
 	_, err = io.WriteString(c, one+one) // the second waits unread
 	must(t, err)
 	eventually(t, func() bool { return r.sim.Stats().Open == 1 }, "never sent")
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // so that it is watched
 	if r.sim.Stats().Open != 1 {
 		t.Fatal("a pipelined request was taken for a client that left")
 	}
@@ -461,10 +461,13 @@ func TestStreamConnectionReuse(t *testing.T) {
 	}
 }
 
-// Shutdown lets a stream end, and ends what does not with an event that says why.
+// Shutdown lets a stream end, and ends what does not with an event or a status that says why.
 func TestShutdown(t *testing.T) {
 	r := newRig(t)
-	short, long := make(chan reply, 1), make(chan reply, 1)
+	short, long, silent := make(chan reply, 1), make(chan reply, 1), make(chan reply, 1)
+	go func() {
+		silent <- r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", "latency=60s")
+	}()
 	go func() {
 		short <- r.post("/v1/chat/completions", chat("gpt-4o", `,"stream":true`), "x-sim", "out=20,pace=5ms")
 	}()
@@ -478,7 +481,7 @@ func TestShutdown(t *testing.T) {
 		_ = resp.Body.Close()
 		long <- reply{err: err, body: body}
 	}()
-	eventually(t, func() bool { return r.sim.Stats().Open == 2 }, "never sent")
+	eventually(t, func() bool { return r.sim.Stats().Open == 3 }, "never sent")
 	ctx, cancel := context.WithCancel(context.Background())
 	down := make(chan error)
 	go func() { down <- r.server.Shutdown(ctx) }()
@@ -491,6 +494,9 @@ func TestShutdown(t *testing.T) {
 	}
 	if p := <-long; p.err != nil || !strings.HasSuffix(strings.TrimSpace(string(p.body)), `"message":"the gateway is shutting down","code":"overloaded"}}`) {
 		t.Errorf("the hanging stream ended with %v after %s", p.err, p.body)
+	}
+	if p := <-silent; p.status != 503 || !strings.Contains(string(p.body), "the gateway is shutting down") {
+		t.Errorf("who waited for an answer was told %d %s %v", p.status, p.body, p.err)
 	}
 	if r.limits.Open() != 0 {
 		t.Error("Shutdown returned with something held")

@@ -85,6 +85,9 @@ func (s *Server) refuse(c *call, r *refusal) {
 // ownRates reads how a key stands where no reservation says so: by the dimensions of its claim, or, before there is one,
 // by those that every request of the key meets.
 func (s *Server) ownRates(c *call) {
+	if c.plan == nil {
+		return
+	}
 	for i := range c.claim.N {
 		if d := &c.claim.Dims[i]; !d.CountOnly && !d.Shadow {
 			s.inUse(c, d.ID, d.Effective)

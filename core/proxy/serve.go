@@ -231,6 +231,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.ShutdownWithContext(ctx)
 	if err != nil {
 		s.cutting.Store(true)
+		s.watches.interrupt()
 		s.conns.interrupt()
 		closed := s.conns.cut()
 		s.watches.cut()
@@ -334,6 +335,10 @@ func (s *Server) forward(c *call, res limit.Reservation) error {
 	switch {
 	case resp.Status >= 400:
 		return s.passOn(c, res, resp)
+	case resp.Stream && !c.ctx.Request.Header.IsHTTP11():
+		resp.Cancel()
+		c.attempts.Refused(resp.Channel)
+		return wrongVersion("the upstream streams its answer, and streaming needs HTTP/1.1")
 	case resp.Stream:
 		return s.stream(c, res, resp)
 	}

@@ -20,6 +20,8 @@ import (
 // errGone ends a request whose client has left: there is nobody to answer.
 var errGone = errors.New("the client has left")
 
+var errShutdown = llm.Errorf(llm.KindUnavailable, "the gateway is shutting down")
+
 // dispatch answers what needs no walk and sends the rest on it.
 func (s *Server) dispatch(c *call) error {
 	h := &c.ctx.Request.Header
@@ -246,7 +248,7 @@ func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error
 	c.watch.start(c.conn)
 	resp, err := s.p.Client.Do(ctx, c.snap.Catalog, &c.request, &c.attempts)
 	if err != nil {
-		return nil, c.lost(err)
+		return nil, s.lost(c, err)
 	}
 	c.live.Store(resp)
 	if c.gone() { // the watcher may have looked for resp just before it was there
@@ -256,10 +258,13 @@ func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error
 	return resp, nil
 }
 
-// lost tells a client that left from an upstream that failed.
-func (c *call) lost(err error) error {
-	if c.gone() {
+// lost tells a client that left, and a call that the shutdown cut, from an upstream that failed.
+func (s *Server) lost(c *call, err error) error {
+	switch {
+	case c.gone():
 		return errGone
+	case s.cutting.Load():
+		return errShutdown
 	}
 	return err
 }
@@ -281,7 +286,7 @@ func (s *Server) passOn(c *call, res limit.Reservation, resp *upstream.Response)
 	body, err := resp.Body()
 	c.attempts.Refused(resp.Channel)
 	if err != nil {
-		return c.lost(err)
+		return s.lost(c, err)
 	}
 	s.quote(c, res, resp, body)
 	return nil
@@ -300,7 +305,7 @@ func (s *Server) quote(c *call, res limit.Reservation, resp *upstream.Response, 
 func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response) error {
 	body, err := resp.Body()
 	if err != nil {
-		if err = c.lost(err); err != errGone {
+		if err = s.lost(c, err); err != errGone {
 			c.attempts.Refused(resp.Channel)
 		}
 		return err

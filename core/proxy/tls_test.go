@@ -101,6 +101,34 @@ func TestTLSClientLeaves(t *testing.T) {
 	}
 }
 
+// So is a client that says goodbye and keeps its socket, in either version of TLS, unless that stands behind another request.
+func TestTLSClientSaysGoodbye(t *testing.T) {
+	s := secure(t, func(x *setup) { x.upstream.HeaderTimeoutMS = 60_000 })
+	body := chat("gpt-4o", "")
+	one := s.rawHead("/v1/chat/completions", "Authorization: Bearer ", s.token, "\r\nx-sim: latency=60s\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		for _, early := range []bool{false, true} { // before it is watched
+			config := s.config.Clone()
+			config.MaxVersion = version
+			conn, err := tls.Dial("tcp", s.addr, config)
+			must(t, err)
+			_, err = io.WriteString(conn, one)
+			must(t, err)
+			eventually(t, func() bool { return s.sim.Stats().Open == 1 }, "never sent")
+			if !early {
+				time.Sleep(50 * time.Millisecond)
+			}
+			must(t, conn.CloseWrite())
+			left := time.Now()
+			s.idle()
+			if took := time.Since(left); took > 10*time.Second { // 1 s, with slack
+				t.Errorf("noticed after %v", took)
+			}
+			must(t, conn.Close())
+		}
+	}
+}
+
 // Several requests on one connection, each of which is watched: what the watch peeks at are records that TLS needs.
 func TestTLSKeepsAlive(t *testing.T) {
 	s := secure(t)

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,40 +75,56 @@ func (w *watch) firedLocked() {
 		w.call.cutUpstream()
 		return
 	}
+	w.laterLocked(lastWord, w.call.cutUpstream)
+}
+
+// laterLocked does something after d, unless the watch has ended by then.
+func (w *watch) laterLocked(d time.Duration, do func()) {
 	turn := w.turn
-	time.AfterFunc(lastWord, func() {
+	time.AfterFunc(d, func() {
 		w.all.mu.Lock()
 		defer w.all.mu.Unlock()
 		if w.turn == turn {
-			w.call.cutUpstream()
+			do()
 		}
 	})
 }
 
 // watches are all of a server's, whose sockets one goroutine waits for.
 type watches struct {
-	mu   sync.Mutex
-	by   map[int32]*watch
-	last int32 // id
+	mu      sync.Mutex
+	by      map[int32]*watch
+	last    int32 // id
+	running bool  // the goroutine has begun
 	hangups
 	loop sync.WaitGroup
 }
 
-// addLocked begins to wait for w's socket. One that cannot be waited for has been closed under its owner.
+// shortage is how long the system may lack what watching takes before that is tried again.
+const shortage = time.Second
+
+// addLocked begins to wait for w's socket.
 func (a *watches) addLocked(w *watch) {
-	if a.by == nil {
-		a.by = map[int32]*watch{}
-		if a.open() {
-			a.loop.Go(a.run)
-		}
+	if !a.running && a.open() {
+		a.running, a.by = true, map[int32]*watch{}
+		a.loop.Go(a.run)
+	}
+	if !a.running {
+		w.laterLocked(shortage, func() { a.addLocked(w) })
+		return
 	}
 	for a.last++; a.last <= 0 || a.by[a.last] != nil; a.last++ {
 		a.last = max(a.last, 0)
 	}
 	w.id = a.last
 	a.by[w.id] = w
-	if !a.hangups.add(w.conn, w.id) {
+	switch err := a.hangups.add(w.conn, w.id); {
+	case err == nil:
+	case errors.Is(err, net.ErrClosed): // under its owner
 		w.firedLocked()
+	default:
+		a.removeLocked(w)
+		w.laterLocked(shortage, func() { a.addLocked(w) })
 	}
 }
 
@@ -126,11 +144,21 @@ func (a *watches) run() {
 		}
 		a.mu.Lock()
 		for _, id := range left {
-			if w := a.by[id]; w != nil {
+			spoke := id < 0
+			if w := a.by[max(id, -id)]; w != nil && (!spoke || a.hangups.spoke(w.conn, w.id)) {
 				w.firedLocked()
 			}
 		}
 		a.mu.Unlock()
+	}
+}
+
+// interrupt cuts what every client that is watched waits for; they are still there to be told.
+func (a *watches) interrupt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.by {
+		w.call.cutUpstream()
 	}
 }
 
@@ -146,7 +174,7 @@ func (a *watches) cut() {
 // close ends the goroutine. There must be no requests any more.
 func (a *watches) close() {
 	a.mu.Lock()
-	if a.by != nil {
+	if a.running {
 		a.hangups.close()
 	}
 	a.mu.Unlock()

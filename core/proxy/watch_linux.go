@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"os"
 	"syscall"
 
@@ -17,7 +18,7 @@ type hangups struct {
 	ids    []int32
 }
 
-// open makes the set; false: the system has no room for it, and clients that leave are noticed when a write to them fails.
+// open makes the set; false: the system has no room for it now.
 func (h *hangups) open() bool {
 	var err error
 	if h.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -25,24 +26,49 @@ func (h *hangups) open() bool {
 	}
 	_ = unix.SetNonblock(h.fd, true) // so that the runtime takes it
 	h.file = os.NewFile(uintptr(h.fd), "epoll")
-	h.raw, err = h.file.SyscallConn()
+	if h.raw, err = h.file.SyscallConn(); err != nil {
+		_ = h.file.Close()
+	}
 	return err == nil
 }
 
-// add begins to wait for c; false: it is closed. A peer that has left already is told at once. Where the system has no room
-// for one more, that its client leaves is noticed when a write fails.
-func (h *hangups) add(c *conn, id int32) bool {
-	return c.raw.Control(func(fd uintptr) {
-		_ = unix.EpollCtl(h.fd, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: id})
-	}) == nil
+const hungUp = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+
+// add begins to wait for c. A peer that has left already is told at once. Under TLS a peer that speaks may say goodbye.
+func (h *hangups) add(c *conn, id int32) error {
+	if c.Conn != c.socket {
+		return h.control(unix.EPOLL_CTL_ADD, c, hungUp|unix.EPOLLIN, id)
+	}
+	return h.control(unix.EPOLL_CTL_ADD, c, hungUp, id)
+}
+
+func (h *hangups) control(op int, c *conn, events uint32, id int32) (err error) {
+	if closed := c.raw.Control(func(fd uintptr) {
+		err = unix.EpollCtl(h.fd, op, int(fd), &unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: id})
+	}); closed != nil {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// spoke tells whether what c's peer has sent under TLS is its goodbye, which it may say long before it closes the socket; if it
+// is not, only the end of the socket is waited for from here on. An alert is a record of its own type, or, where that is
+// hidden, one of its length: two bytes, its type and a tag of 16.
+func (h *hangups) spoke(c *conn, id int32) (goodbye bool) {
+	var b [5]byte
+	if closed := c.raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		goodbye = err == nil && n == len(b) && (b[0] == 21 || b[0] == 23 && b[3] == 0 && b[4] == 2+1+16)
+	}); closed != nil {
+		return true
+	}
+	return goodbye || h.control(unix.EPOLL_CTL_MOD, c, hungUp, id) != nil
 }
 
 // remove ends it. A socket that is closed has left the set by itself.
-func (h *hangups) remove(c *conn) {
-	_ = c.raw.Control(func(fd uintptr) { _ = unix.EpollCtl(h.fd, unix.EPOLL_CTL_DEL, int(fd), nil) })
-}
+func (h *hangups) remove(c *conn) { _ = h.control(unix.EPOLL_CTL_DEL, c, 0, 0) }
 
-// wait gives the ids of those that have left meanwhile; over: close was called.
+// wait gives the ids of those that have left meanwhile, and negative ones of those that have spoken; over: close was called.
 func (h *hangups) wait(*watches) (left []int32, over bool) {
 	n := 0
 	err := h.raw.Read(func(fd uintptr) bool {
@@ -52,13 +78,13 @@ func (h *hangups) wait(*watches) (left []int32, over bool) {
 	})
 	h.ids = h.ids[:0]
 	for i := range max(n, 0) {
-		h.ids = append(h.ids, h.events[i].Fd)
+		id := h.events[i].Fd
+		if h.events[i].Events&hungUp == 0 {
+			id = -id
+		}
+		h.ids = append(h.ids, id)
 	}
 	return h.ids, err != nil || n < 0
 }
 
-func (h *hangups) close() {
-	if h.file != nil {
-		_ = h.file.Close()
-	}
-}
+func (h *hangups) close() { _ = h.file.Close() }

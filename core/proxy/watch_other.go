@@ -17,9 +17,11 @@ func (h *hangups) open() bool {
 	return true
 }
 
-func (h *hangups) add(*conn, int32) bool { return true }
+func (h *hangups) add(*conn, int32) error { return nil }
 
 func (h *hangups) remove(*conn) {}
+
+func (h *hangups) spoke(*conn, int32) bool { return false }
 
 // wait gives the ids of those that have left meanwhile; over: close was called.
 func (h *hangups) wait(a *watches) (left []int32, over bool) {

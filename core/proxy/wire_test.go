@@ -132,6 +132,40 @@ func TestHTTP10(t *testing.T) {
 	}
 }
 
+// Nor is an answer streamed to HTTP/1.0 that was not asked to be: nothing is owed for it.
+func TestHTTP10IsStreamedNothing(t *testing.T) {
+	r := newRig(t, saying(t, false, "data: {\"choices\":[{\"delta\":{\"content\":\"one two\"}}]}\n\n"))
+	body := chat("gpt-4o", "")
+	raw := r.raw(strings.Replace(r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body), "HTTP/1.1", "HTTP/1.0", 1))
+	if !strings.Contains(raw, "505 ") || strings.Contains(raw, "chunked") {
+		t.Errorf("%s", raw)
+	}
+	if left, _ := r.limits.Balance(idUser); left != startBalance {
+		t.Errorf("it costs %d", startBalance-left)
+	}
+}
+
+// A request whose beginning came with the one before is under way, not idle: its head has as long as any other.
+func TestHalfAPipelinedRequestIsUnderWay(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{HeadTimeoutMS: 200, ReadTimeoutMS: 600_000} })
+	body := chat("gpt-4o", "")
+	raw := r.raw(r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body, "POST /v1"))
+	if !strings.HasPrefix(raw, "HTTP/1.1 200 ") || !strings.Contains(raw, "HTTP/1.1 408 ") {
+		t.Errorf("%s", raw)
+	}
+}
+
+// What has arrived of the next request is not lost where headers are small and bodies are not.
+func TestPipelinedBehindALargerBody(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.options = proxy.Options{HeaderBytes: 2 << 10} })
+	body := chat("gpt-4o", `,"user":"`+strings.Repeat("u", 5000)+`"`)
+	one := r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\nContent-Length: ", itoa(len(body)), "\r\n\r\n", body)
+	last := strings.Replace(one, "Content-Length", "Connection: close\r\nContent-Length", 1)
+	if raw := r.raw(one + last); strings.Count(raw, "HTTP/1.1 200 ") != 2 {
+		t.Errorf("%s", raw)
+	}
+}
+
 // A request that never arrives whole is told so.
 func TestSlowRequest(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.options = proxy.Options{ReadTimeoutMS: 50} })
