@@ -66,9 +66,7 @@ func newOwner(l *Ledger) *owner {
 func (o *owner) run() {
 	defer o.l.running.Done()
 	for {
-		if o.l.o.Durability == Power {
-			o.l.queue.gather()
-		}
+		o.l.queue.gather()
 		items, first := o.l.queue.take(o.spare)
 		if len(items) > 0 {
 			o.drain(items, first)

@@ -90,8 +90,9 @@ func (q *queue) len() int {
 }
 
 // gather lets those run that the group before has woken, as long as they bring something. Taken at once, the queue has
-// only what came while that group was being written, and the callers fall into two halves that take turns: each sync then
-// serves half of them. It waits for nobody: who comes alone is not kept, and who does not come at once is not either.
+// only what came while that group was being written, and the callers fall into two halves that take turns: each write,
+// and each sync, then serves half of them. It waits for nobody: who comes alone is not kept, and who does not come at
+// once is not either.
 func (q *queue) gather() {
 	for before, n, pass := 0, q.len(), 0; n > before && pass < gatherPasses; pass++ {
 		runtime.Gosched()
