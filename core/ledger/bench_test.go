@@ -60,6 +60,33 @@ func TestAppendAllocatesNothing(t *testing.T) {
 	close(gate)
 }
 
+// A settled request is allocated once, by the owner: as an open reservation. Its group and what it writes use their room
+// again.
+func TestRequestIsAllocatedOnce(t *testing.T) {
+	const requests = 512
+	l := nullLedger(t, ledger.Options{})
+	settled := func() {
+		var seq uint64
+		for range requests {
+			id := l.NextID()
+			_, err := l.Append(&llm.Entry{Kind: llm.EntryReserve, ID: id, UserID: id % 8, KeyID: id % 16, Label: label, Billed: true, Held: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seq, _ = l.Append(&llm.Entry{Kind: llm.EntrySettle, ID: id, Status: llm.StatusFinalized, Cost: 50})
+		}
+		if err := l.Wait(context.Background(), seq, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 64 { // until the endings that are remembered are as many as they will be
+		settled()
+	}
+	if n := testing.AllocsPerRun(20, settled) / requests; n > 1.05 {
+		t.Errorf("%.2f allocations a request", n)
+	}
+}
+
 // BenchmarkAppend is the request path's part of an entry: to enqueue it.
 func BenchmarkAppend(b *testing.B) {
 	l := nullLedger(b, ledger.Options{})

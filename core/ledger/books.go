@@ -120,8 +120,12 @@ func (b *books) reserve(e *llm.Entry, chunk uint64) error {
 	if _, ended := b.endOf(e.ID); ended || b.find(e.ID) != nil {
 		return conflict("already_reserved", "reservation %d was made before", e.ID)
 	}
-	reserve := *e
-	b.opens[e.ID] = &open{reserve: &reserve, at: chunk}
+	made := &struct { // in one piece
+		open
+		entry llm.Entry
+	}{open{at: chunk}, *e}
+	made.reserve = &made.entry
+	b.opens[e.ID] = &made.open
 	b.hold(e, +1)
 	return nil
 }

@@ -266,8 +266,10 @@ func ends(k llm.EntryKind) bool { return k == llm.EntrySettle || k == llm.EntryV
 
 // The small values: totals and numbers.
 
-func putNumbers(n ...int64) []byte {
-	b := []byte{codecVersion}
+func putNumbers(n ...int64) []byte { return appendNumbers(nil, n...) }
+
+func appendNumbers(b []byte, n ...int64) []byte {
+	b = append(b, codecVersion)
 	for _, v := range n {
 		b = binary.AppendVarint(b, v)
 	}

@@ -31,16 +31,21 @@ const (
 )
 
 func numKey(kind byte, n ...uint64) []byte {
-	k := make([]byte, 1, 1+8*len(n))
-	k[0] = kind
-	for _, v := range n {
-		k = binary.BigEndian.AppendUint64(k, v)
-	}
-	return k
+	return appendKey(make([]byte, 0, 1+8*len(n)), kind, n...)
 }
 
-func quotaKey(q quotaID) []byte {
-	return binary.BigEndian.AppendUint32(numKey(keyQuota, q.key), uint32(q.label))
+func appendKey(b []byte, kind byte, n ...uint64) []byte {
+	b = append(b, kind)
+	for _, v := range n {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+func quotaKey(q quotaID) []byte { return appendQuotaKey(nil, q) }
+
+func appendQuotaKey(b []byte, q quotaID) []byte {
+	return binary.BigEndian.AppendUint32(appendKey(b, keyQuota, q.key), uint32(q.label))
 }
 
 // quotaOf undoes quotaKey.

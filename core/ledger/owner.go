@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -15,7 +16,8 @@ type owner struct {
 	sheet *books // what the group at hand would change
 
 	log    uint64      // sequence of the next entry of the log
-	recent []statement // reserves and progress within the tail, oldest first
+	recent []statement // reserves and progress, oldest first; those within the tail begin at passed
+	passed int
 	audit  auditHead
 	base   baseHead
 	// expiredMS is when old answers were last looked for.
@@ -40,6 +42,7 @@ type group struct {
 	last    bases
 	head    chunkHead
 	batch   []Write
+	slab    []byte // keys and values of the batch: a store keeps nothing of them
 	said    []statement
 	passed  int             // statements of recent that leave the tail
 	adopted []uint64        // orphans whose ending this group decides
@@ -193,7 +196,8 @@ func (o *owner) enter(e *llm.Entry) error {
 // newest statement does.
 func (o *owner) saveOld() {
 	g := &o.group
-	for _, s := range o.recent {
+	tail := o.recent[o.passed:]
+	for _, s := range tail {
 		if s.chunk+tailEntries > g.head.first {
 			break
 		}
@@ -206,8 +210,8 @@ func (o *owner) saveOld() {
 		}
 	}
 	g.head.tail = g.head.first
-	if g.passed < len(o.recent) {
-		g.head.tail = o.recent[g.passed].chunk
+	if g.passed < len(tail) {
+		g.head.tail = tail[g.passed].chunk
 	}
 }
 
@@ -215,28 +219,43 @@ func (o *owner) saveOld() {
 func (o *owner) totals() {
 	g := &o.group
 	if g.head.count > 0 {
-		value := append(appendChunkHead(make([]byte, 0, len(g.body)+32), g.head), g.body...)
-		g.put(numKey(keyLog, g.head.first), value)
+		value := g.carve(append(appendChunkHead(g.slab, g.head), g.body...))
+		g.put(g.key(keyLog, g.head.first), value)
 		for s := range g.seconds {
-			g.put(numKey(keyTime, s, g.head.first), []byte{codecVersion})
+			g.put(g.key(keyTime, s, g.head.first), []byte{codecVersion})
 		}
 	}
 	for id, a := range o.sheet.users {
 		if below := o.books.user(id); a.credits != below.credits || a.posted != below.posted || !o.books.hasUser(id) {
-			g.put(numKey(keyUser, id), putNumbers(int64(a.credits), int64(a.posted)))
+			g.put(g.key(keyUser, id), g.total(int64(a.credits), int64(a.posted)))
 		}
 	}
 	for id, used := range o.sheet.quotas {
-		g.put(quotaKey(id), putNumbers(int64(used)))
+		key := g.carve(appendQuotaKey(g.slab, id))
+		g.put(key, g.total(int64(used)))
 	}
 	for _, id := range g.saved {
-		g.put(numKey(keyOpen, id), appendOpen(nil, o.sheet.find(id)))
+		value := g.carve(appendOpen(g.slab, o.sheet.find(id)))
+		g.put(g.key(keyOpen, id), value)
 	}
 	for id, r := range o.sheet.opens {
-		if below := o.books.find(id); r == nil && below != nil && below.saved {
-			g.put(numKey(keyOpen, id), nil)
+		if r != nil {
+			continue
+		}
+		if below := o.books.find(id); below != nil && below.saved {
+			g.put(g.key(keyOpen, id), nil)
 		}
 	}
+}
+
+func (g *group) key(kind byte, n ...uint64) []byte { return g.carve(appendKey(g.slab, kind, n...)) }
+func (g *group) total(n ...int64) []byte           { return g.carve(appendNumbers(g.slab, n...)) }
+
+// carve gives what was appended to the slab, which may have moved. What was carved before stays as it is.
+func (g *group) carve(grown []byte) []byte {
+	piece := grown[len(g.slab):len(grown):len(grown)]
+	g.slab = grown
+	return piece
 }
 
 func (g *group) put(key, value []byte) { g.batch = append(g.batch, Write{key, value}) }
@@ -253,7 +272,8 @@ func (o *owner) commit() {
 	g := &o.group
 	o.sheet.merge()
 	o.log += g.head.count
-	o.recent = append(o.recent[g.passed:], g.said...)
+	o.forget(g.passed)
+	o.recent = append(o.recent, g.said...)
 	o.audit = g.audit
 	if g.base != nil {
 		o.base = *g.base
@@ -271,6 +291,15 @@ func (o *owner) commit() {
 	}
 }
 
+// forget takes statements out of the tail. Their room is used again once it is half of all.
+func (o *owner) forget(passed int) {
+	o.passed += passed
+	if o.passed > len(o.recent)/2 {
+		o.recent = slices.Delete(o.recent, 0, o.passed)
+		o.passed = 0
+	}
+}
+
 // settle tells everyone what became of their items and empties the group.
 func (o *owner) settle(items []item, first uint64) {
 	o.l.acks.advance(first, first+uint64(len(items))-1, o.group.outcome)
@@ -284,7 +313,7 @@ func (o *owner) settle(items []item, first uint64) {
 
 func (g *group) reset() {
 	clear(g.batch)
-	g.outcome, g.body, g.batch = g.outcome[:0], g.body[:0], g.batch[:0]
+	g.outcome, g.body, g.batch, g.slab = g.outcome[:0], g.body[:0], g.batch[:0], g.slab[:0]
 	g.said, g.adopted, g.saved = g.said[:0], g.adopted[:0], g.saved[:0]
 	g.passed, g.changes, g.last, g.base = 0, 0, bases{}, nil
 	clear(g.seconds)
