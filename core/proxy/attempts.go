@@ -59,7 +59,7 @@ func (a *attempts) Attempt(ch *upstream.Channel) bool {
 }
 
 // dims are the dimensions of one attempt: those with limits, and those the decision asked for. A channel's own concurrency is
-// not among them: upstream.Do bounds it, and gives places away before the requests that had them are settled.
+// not among them: upstream.Do bounds it, and can wait for a place.
 func (a *attempts) dims(dims *[2]limit.Dim, ch *upstream.Channel) (n int) {
 	c := a.call
 	base := limit.Limits{QPS: ch.QPSLimit, TPM: ch.TPMLimit}

@@ -315,13 +315,13 @@ func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response)
 	}
 	usage, reported := s.usageOf(c, body)
 	s.write(c, resp, body)
-	c.closeUpstream()
 	res.Answered(resp.Status)
 	if c.terms.open || c.endpoint() == llm.Messages {
 		told := upstream.Tell(c.endpoint(), body)
 		c.heed(res, &told)
 	}
 	c.record.settled(res.Commit(usage, reported), reported)
+	c.closeUpstream() // behind it: whoever waits for the place meets what this came to, not what it was held at
 	return s.acknowledged(c, c.record.seq)
 }
 
