@@ -68,11 +68,12 @@ func (st *stage) call(caller int) {
 		return
 	}
 	st.lane.health.forget(t, st.now)
-	v := &visitor{&waiter{done: make(chan struct{}), caller: st.org(caller)}, caller}
+	v := &visitor{&waiter{waiting: newWaiting(st.org(caller), 1)}, caller}
 	if !g.lineUpLocked(v.waiter) {
 		st.told(caller, coolFirst)
 		return
 	}
+	v.quits() // it looks for no other queue
 	st.waiting = append(st.waiting, v)
 	g.grantLocked()
 	st.after(stagePatience, func() {
@@ -94,12 +95,12 @@ func (st *stage) settle() {
 			continue
 		}
 		st.waiting, i = slices.Delete(st.waiting, i, i+1), -1
-		if v.place.gate == nil {
+		if v.mu.place.gate == nil {
 			st.told(v.caller, coolFirst)
 		} else if t, ok := st.admit(v.caller); ok {
-			st.send(v.caller, t, v.place)
+			st.send(v.caller, t, v.mu.place)
 		} else {
-			v.place.leave()
+			v.mu.place.leave()
 		}
 	}
 }

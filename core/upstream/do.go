@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -253,7 +252,7 @@ type doing struct {
 	r      *Response
 	out    *outgoing
 
-	crowded  *lane         // the first that has no place
+	crowded  []*lane       // those that have no place
 	patience time.Duration // left, to wait for one
 	channel  *Channel      // of the attempt under way
 	lane     *lane
@@ -317,53 +316,6 @@ func (d *doing) run() error {
 	return d.failure()
 }
 
-// next picks the channel to try; nil: there is none left. It has been admitted when it is returned. When those that are
-// awake have no place left, it waits for one on the first of them; when that one falls asleep or is out of service meanwhile,
-// and when it has waited in vain, it asks the others again.
-func (d *doing) next(seen []bool) *Channel {
-	for {
-		for _, t := range d.route.tiers {
-			if t.pick(seen, d.client.flying, d.admit) != nil {
-				return d.channel
-			}
-		}
-		l := d.crowded
-		if l == nil || d.patience <= 0 {
-			d.roomless = d.roomless || l != nil
-			return nil
-		}
-		d.crowded = nil
-		found, away := d.queue(l)
-		switch {
-		case found && d.awake(l):
-			return d.channel
-		case found || away || d.patience <= 0:
-			d.r.place.leave()
-			d.again(seen)
-		default:
-			d.roomless = true
-			return nil
-		}
-	}
-}
-
-// queue waits for a place on a channel, as long as is left of what one waits in all.
-func (d *doing) queue(l *lane) (found, away bool) {
-	began := d.client.clock.Mono()
-	d.r.place, found, away = l.gate.wait(d.r.ctx, d.patience, d.req.Caller)
-	d.patience -= d.client.clock.Mono() - began
-	return found, away
-}
-
-// again lets every channel be asked that was not tried.
-func (d *doing) again(seen []bool) {
-	for _, t := range d.route.tiers {
-		for _, m := range t.members {
-			seen[m.at] = slices.Contains(d.r.Attempted, m.Name)
-		}
-	}
-}
-
 // admit asks a channel's health, and for a place on it.
 func (d *doing) admit(ch *Channel) bool {
 	l := d.client.lane(ch)
@@ -379,10 +331,7 @@ func (d *doing) admit(ch *Channel) bool {
 	var found bool
 	if d.r.place, found = l.gate.enter(now, d.ticket.probe); !found {
 		l.health.forget(d.ticket, now)
-		d.roomless = d.roomless || d.crowded != nil
-		if d.crowded == nil {
-			d.crowded = l
-		}
+		d.crowded = append(d.crowded, l)
 	}
 	return found
 }

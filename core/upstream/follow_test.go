@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -33,11 +32,16 @@ func (r *rig) ask(hold Hold, caller uint64) (told chan error) {
 	return told
 }
 
-// waiting is ask for a call that finds no place.
+// waiting is ask for a call that finds no place on the only channel.
 func (r *rig) waiting(hold Hold, caller uint64) (told chan error) {
+	return r.waitingFor(1, hold, caller)
+}
+
+// waitingFor is waiting where so many channels are full.
+func (r *rig) waitingFor(channels int, hold Hold, caller uint64) (told chan error) {
 	before := r.queued()
 	told = r.ask(hold, caller)
-	eventually(r.t, "it waits", func() bool { return r.queued() == before+1 })
+	eventually(r.t, "it waits", func() bool { return r.queued() == before+channels })
 	return told
 }
 
@@ -89,7 +93,7 @@ func TestWhoWaitsForAChannelThatEndsMovesOn(t *testing.T) {
 				failing.Priority = 2
 				r.cat = mustCatalog(t, []Model{{Name: "m"}}, []Channel{a, b, failing})
 				hold := new(watcher)
-				told := r.waiting(hold, 7)
+				told := r.waitingFor(2, hold, 7)
 				if free {
 					release <- true
 					other.Wait()
@@ -151,7 +155,7 @@ func TestWhoWaitsForAChannelThatFallsAsleepMovesOn(t *testing.T) {
 		}
 		held := crowd(t, r, other, 1)
 		hold := new(watcher)
-		told := r.waiting(hold, 7)
+		told := r.waitingFor(2, hold, 7)
 		close(overload)
 		eventually(t, "both wait for the other", func() bool { return r.client.Health(r.cat)[1].Waiting == 2 })
 		close(release)
@@ -178,7 +182,7 @@ func TestWhoRestsWhenItGetsAPlaceMovesOn(t *testing.T) {
 	eventually(t, "it is on its way", func() bool { return full.requests.Load() == 1 })
 	second := crowd(t, r, other, 1)
 	hold := new(watcher)
-	told := r.waiting(hold, 7)
+	told := r.waitingFor(2, hold, 7)
 	h := &r.client.lane(&a).health
 	for range threshold {
 		h.fail(ticket{epoch: h.mu.epoch}, r.clock.Mono(), verdict{class: failing, status: 500, caller: 7})
@@ -195,29 +199,6 @@ func TestWhoRestsWhenItGetsAPlaceMovesOn(t *testing.T) {
 	if got := hold.String(); got != "attempt b, sent b" {
 		t.Error(got)
 	}
-}
-
-// Whose patience ends takes what another channel has by then.
-func TestWhoHasWaitedInVainLooksAtTheOthers(t *testing.T) {
-	full, ends := hanging(t)
-	other, release := hanging(t)
-	a, b := atMost(openai("a", full.url), 1), atMost(openai("b", other.url), 1)
-	a.Priority = 1
-	r := newRig(t, Options{QueueWaitMS: 500}, a, b)
-	held := crowd(t, r, full, 1)
-	second := crowd(t, r, other, 1)
-	hold := new(watcher)
-	told := r.waiting(hold, 7)
-	close(release)
-	second.Wait()
-	if err := <-told; err != nil {
-		t.Error(err)
-	}
-	if got := hold.String(); got != "attempt b, sent b" {
-		t.Error(got)
-	}
-	close(ends)
-	held.Wait()
 }
 
 // Where one channel sleeps long and another is only full, the wait is that of the one that is full.
@@ -260,7 +241,7 @@ func TestWhoWaitsForTheOnlyChannelIsToldThatItEnded(t *testing.T) {
 		t.Error("a disabled channel has a lane")
 	}
 	g := &r.client.mu.lanes["a"].gate
-	if _, ok, away := g.wait(context.Background(), time.Minute, 9); ok || !away {
+	if p, away := g.join(newWaiting(9, 1)).outcome(); p.gate != nil || !away {
 		t.Error("a place on a disabled channel")
 	}
 	a.State = "enabled"

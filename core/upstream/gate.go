@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"math"
 	"slices"
 	"sync"
@@ -45,8 +44,10 @@ const (
 //
 // Whoever finds no place may wait for one, in a short queue. Places go round among the callers that wait, so that one with
 // many requests keeps no other out: the n-th that a caller has waiting is behind the n-th of each of the others, and when
-// the queue is full, the last in it makes way for whoever belongs before it. When the channel falls asleep, is disabled or
-// is removed, all who wait are sent away. An attempt has its place until its Response is closed.
+// the queue is full, the last in it makes way for whoever belongs before it. A request stands in the queues of all the
+// channels that it may go to and that are full, takes the first place that any of them has, and counts as one in all of
+// them together. When a channel falls asleep, is disabled or is removed, all who wait for it are sent away, to look at
+// everything anew. An attempt has its place until its Response is closed.
 type gate struct {
 	flying atomic.Int64 // changes under mu; read without it where channels are compared
 	queue  int          // who may wait
@@ -80,12 +81,10 @@ type place struct {
 	fewer  bool   // than the crowd that was known then
 }
 
+// waiter is a request's turn in one queue.
 type waiter struct {
-	done   chan struct{} // closed when decided
-	place  place
-	caller uint64
-	round  uint64 // of the places that are given: one to each caller in each
-	away   bool   // it was sent away: the channel sleeps, or nobody may wait for it any more
+	*waiting
+	round uint64 // of the places that are given: one to each caller in each
 }
 
 func (g *gate) init(o *Options) {
@@ -109,8 +108,7 @@ func (g *gate) follow(most int64, shut bool) {
 // dismissLocked sends all who wait away.
 func (g *gate) dismissLocked() {
 	for _, w := range g.mu.waiting {
-		w.away = true
-		close(w.done)
+		w.decide(nil, true)
 	}
 	g.mu.waiting = nil
 }
@@ -155,55 +153,54 @@ func (p *place) leave() {
 	g.grantLocked()
 }
 
-// wait takes a place as soon as there is one. found is false: not within patience, not before ctx ended, or the queue is full;
-// or, and then away tells so, the channel sleeps or nobody may wait for it any more.
-func (g *gate) wait(ctx context.Context, patience time.Duration, caller uint64) (p place, found, away bool) {
-	w := &waiter{done: make(chan struct{}), caller: caller}
+// join lines a request up, if it may wait here.
+func (g *gate) join(all *waiting) *waiter {
+	w := &waiter{waiting: all}
 	g.mu.Lock()
-	if g.mu.shut || !g.lineUpLocked(w) {
-		away = g.mu.shut
-		g.mu.Unlock()
-		return place{}, false, away
+	defer g.mu.Unlock()
+	if g.mu.shut {
+		w.decide(nil, true)
+	} else if g.lineUpLocked(w) {
+		g.grantLocked() // a place may have become free since enter
 	}
-	g.grantLocked() // a place may have become free since enter
-	g.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-w.done:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	return w
+}
+
+// stepOut takes w out of the queue, if it is there.
+func (g *gate) stepOut(w *waiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stepOutLocked(w)
-	return w.place, w.place.gate != nil, w.away
 }
 
 // lineUpLocked puts w into the round after its caller's last one that waits, or into the next. A caller's rounds have no
 // gaps, so the last in the queue is the newest of whoever has most there; false: that would be w.
 func (g *gate) lineUpLocked(w *waiter) bool {
 	w.round = g.mu.round
+	free := g.queue*whole - w.share
 	for _, o := range g.mu.waiting {
-		if o.caller == w.caller {
+		if free -= o.share; o.caller == w.caller {
 			w.round = o.round
 		}
 	}
 	w.round++
-	n := len(g.mu.waiting)
-	if n >= g.queue {
-		last := g.mu.waiting[n-1]
-		if w.round >= last.round {
+	stay := len(g.mu.waiting)
+	for ; free < 0; stay-- {
+		if stay == 0 || w.round >= g.mu.waiting[stay-1].round {
 			return false
 		}
-		g.mu.waiting = slices.Delete(g.mu.waiting, n-1, n)
-		close(last.done)
+		free += g.mu.waiting[stay-1].share
 	}
+	for _, last := range g.mu.waiting[stay:] {
+		last.quits()
+	}
+	g.mu.waiting = slices.Delete(g.mu.waiting, stay, len(g.mu.waiting))
 	at := slices.IndexFunc(g.mu.waiting, func(o *waiter) bool { return o.round > w.round })
 	if at < 0 {
 		at = len(g.mu.waiting)
 	}
 	g.mu.waiting = slices.Insert(g.mu.waiting, at, w)
+	w.enters()
 	return true
 }
 
@@ -340,9 +337,12 @@ func (g *gate) roomLocked() int64 {
 func (g *gate) grantLocked() {
 	for len(g.mu.waiting) > 0 && g.flying.Load() < g.roomLocked() {
 		w := g.mu.waiting[0]
+		if !w.decide(g.takeLocked, false) { // by another channel; it is about to step out
+			g.stepOutLocked(w)
+			continue
+		}
 		g.mu.waiting = slices.Delete(g.mu.waiting, 0, 1)
-		w.place, g.mu.round = g.takeLocked(), w.round
-		close(w.done)
+		g.mu.round = w.round
 	}
 }
 

@@ -237,12 +237,12 @@ func queued(queue int, arrivals string, gone ...int) (served, refused string) {
 	only, _ := g.enter(0, false)
 	var all []*waiter
 	turned := func(w *waiter) {
-		if refused += string(rune(w.caller)); w.place.gate != nil {
+		if refused += string(rune(w.caller)); w.mu.place.gate != nil {
 			refused += "!" // and has a place
 		}
 	}
 	for _, letter := range arrivals {
-		w := &waiter{done: make(chan struct{}), caller: uint64(letter)}
+		w := &waiter{waiting: newWaiting(uint64(letter), 1)}
 		all = append(all, w)
 		before := slices.Clone(g.mu.waiting)
 		if !g.lineUpLocked(w) {
@@ -251,6 +251,7 @@ func queued(queue int, arrivals string, gone ...int) (served, refused string) {
 		for _, o := range before {
 			if !slices.Contains(g.mu.waiting, o) {
 				turned(o)
+				o.quits() // it looks for no other queue
 				<-o.done
 			}
 		}
@@ -261,9 +262,9 @@ func queued(queue int, arrivals string, gone ...int) (served, refused string) {
 	for held := only; held.gate != nil; {
 		held.leave()
 		for _, w := range all {
-			if w.place.gate != nil {
+			if w.mu.place.gate != nil {
 				served += string(rune(w.caller))
-				held, w.place.gate = w.place, nil
+				held, w.mu.place.gate = w.mu.place, nil
 			}
 		}
 	}
@@ -304,7 +305,7 @@ func TestOneCallerDoesNotKeepTheQueue(t *testing.T) {
 	g.follow(1, false)
 	held, _ := g.enter(0, false)
 	come := func(caller uint64) *waiter {
-		w := &waiter{done: make(chan struct{}), caller: caller}
+		w := &waiter{waiting: newWaiting(caller, 1)}
 		if !g.lineUpLocked(w) {
 			return nil
 		}
@@ -326,13 +327,13 @@ func TestOneCallerDoesNotKeepTheQueue(t *testing.T) {
 			t.Fatal("turned away")
 		}
 		waited := 0
-		for ; one.place.gate == nil; waited++ {
+		for ; one.mu.place.gate == nil; waited++ {
 			if waited == 2 {
 				t.Fatalf("it waits behind %d", waited)
 			}
 			next := g.mu.waiting[0]
 			held.leave()
-			held = next.place
+			held = next.mu.place
 		}
 		if i > 0 && waited != 2 {
 			t.Fatal("nothing is left for the other")
@@ -499,8 +500,9 @@ func TestWhatAnOverloadIs(t *testing.T) {
 	_ = g.fillUp(0)
 	told := make(chan bool)
 	go func() {
-		_, ok, _ := g.wait(context.Background(), time.Minute, 0)
-		told <- ok
+		w := g.join(newWaiting(0, 1))
+		<-w.done
+		told <- w.mu.place.gate != nil
 	}()
 	eventually(t, "it waits", func() bool { _, _, n := g.report(); return n == 1 })
 	g.overloaded(0)
@@ -576,14 +578,16 @@ func TestGateUnderFire(t *testing.T) {
 				now := time.Duration(clock.Add(int64(time.Millisecond)))
 				p, ok := g.enter(now, rnd.IntN(20) == 0)
 				if !ok {
-					ctx, cancel := context.WithCancel(context.Background())
-					if rnd.IntN(4) == 0 {
-						cancel()
+					w := g.join(newWaiting(rnd.Uint64N(3), 1))
+					w.quits()
+					select {
+					case <-w.done:
+					case <-time.After(time.Duration(rnd.IntN(1000)) * time.Microsecond):
 					}
-					p, ok, _ = g.wait(ctx, time.Duration(rnd.IntN(1000))*time.Microsecond, rnd.Uint64N(3))
-					cancel()
+					p, _ = w.outcome()
+					g.stepOut(w)
 				}
-				if !ok {
+				if p.gate == nil {
 					continue
 				}
 				if n := inside.Add(1); n > most {

@@ -1,0 +1,121 @@
+package upstream
+
+import "testing"
+
+// Who finds every channel full takes the first place that any of them has.
+func TestWhoWaitsTakesWhicheverOpensFirst(t *testing.T) {
+	for first, name := range []string{"a", "b", "c"} {
+		var stubs [3]*stub
+		var release [3]chan bool
+		for i := range stubs {
+			stubs[i], release[i] = hanging(t)
+		}
+		a, b, c := atMost(openai("a", stubs[0].url), 1), atMost(openai("b", stubs[1].url), 1), atMost(openai("c", stubs[2].url), 1)
+		a.Priority = 1
+		r := newRig(t, Options{QueueWaitMS: 60_000}, a, b, c)
+		var held [3]interface{ Wait() }
+		for i, s := range stubs {
+			held[i] = crowd(t, r, s, 1)
+		}
+		hold := new(watcher)
+		told := r.ask(hold, 7)
+		eventually(t, "it waits", func() bool { return r.queued() > 0 })
+		release[first] <- true
+		held[first].Wait()
+		eventually(t, "it is sent to "+name, func() bool { return stubs[first].requests.Load() == 2 })
+		if n := r.queued(); n != 0 {
+			t.Errorf("%d still wait when %s has it", n, name)
+		}
+		for i := range release {
+			close(release[i])
+		}
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+		if want := "attempt " + name + ", sent " + name; hold.String() != want {
+			t.Errorf("%s, want %s", hold, want)
+		}
+		for _, h := range held {
+			h.Wait()
+		}
+		for _, h := range r.client.Health(r.cat) {
+			if h.InFlight != 0 || h.Waiting != 0 {
+				t.Errorf("%+v", h)
+			}
+		}
+	}
+}
+
+// When the meters of a channel whose place was waited for have no room, the others are waited for.
+func TestWhoIsRefusedAfterItsWaitGoesOnWaiting(t *testing.T) {
+	first, one := hanging(t)
+	second, two := hanging(t)
+	r := newRig(t, Options{QueueWaitMS: 60_000}, atMost(openai("a", first.url), 1), atMost(openai("b", second.url), 1))
+	x, z := crowd(t, r, first, 1), crowd(t, r, second, 1)
+	hold := &watcher{deny: map[string]bool{"a": true}}
+	told := r.ask(hold, 7)
+	eventually(t, "it waits", func() bool { return r.queued() > 0 })
+	close(one)
+	x.Wait()
+	eventually(t, "a has refused it", func() bool { return hold.String() == "attempt a" })
+	close(two)
+	z.Wait()
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+	if hold.String() != "attempt a, attempt b, sent b" {
+		t.Error(hold)
+	}
+}
+
+// Who waits for several channels counts as one in all their queues, and is turned away when it is out of all of them.
+func TestWhoWaitsForSeveralCountsAsOne(t *testing.T) {
+	var gates [3]*gate
+	for i := range gates {
+		gates[i] = newGate(Options{QueueRequests: 4})
+		gates[i].follow(1, false)
+		_, _ = gates[i].enter(0, false)
+	}
+	over := func(w *waiting) bool {
+		select {
+		case <-w.done:
+			return true
+		default:
+			return false
+		}
+	}
+	wait := func(caller uint64, among ...*gate) *waiting {
+		w := newWaiting(caller, len(among))
+		for _, g := range among {
+			g.join(w)
+		}
+		w.quits()
+		return w
+	}
+	var all []*waiting
+	for range 12 {
+		all = append(all, wait(7, gates[:]...))
+	}
+	if one := wait(7, gates[:]...); !over(one) {
+		t.Error("the queues take one too many")
+	}
+	other := wait(8, gates[0])
+	for i, w := range all {
+		if over(w) {
+			t.Errorf("the %dth is turned away, which waits for others, too", i)
+		}
+	}
+	if _, _, n := gates[0].report(); over(other) || n != 10 {
+		t.Errorf("the other caller's place in the queue; %d are in it", n)
+	}
+	wait(8, gates[1])
+	wait(8, gates[2])
+	if !over(all[11]) || !over(all[9]) || over(all[8]) {
+		t.Error("the newest are out of every queue")
+	}
+	for _, w := range all[9:] {
+		if p, away := w.outcome(); p.gate != nil || away {
+			t.Error("it was sent away, or has a place")
+		}
+	}
+}
