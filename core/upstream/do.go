@@ -546,10 +546,11 @@ func isKind(contentType, kind string) bool {
 // slowness; else it is unavailable.
 func (d *doing) failure() error {
 	attempted := append([]string{}, d.r.Attempted...)
-	name := d.req.Model.Name
+	name, ended := d.req.Model.Name, d.ended()
 	switch {
 	case d.short:
 		return &llm.Error{Kind: llm.KindUnavailable, Code: "overloaded", Err: d.last, Message: "the gateway cannot open another connection to an upstream now; try again"}
+	case ended: // as for a request that comes now
 	case d.limited || d.roomless:
 		wait, what := coolFirst, "is at its limit"
 		if d.limited && (!d.roomless || d.wait < wait) {
@@ -573,11 +574,26 @@ func (d *doing) failure() error {
 	switch {
 	case d.route.channels == 0:
 		e.Message = fmt.Sprintf("every channel of model %q is disabled", name)
-	case len(attempted) == 0 && d.gone && d.cools == 0:
+	case ended || len(attempted) == 0 && d.gone && d.cools == 0:
 		e.Message = fmt.Sprintf("no channel of model %q is in service any more", name)
 	case len(attempted) == 0 && d.cools > 0:
 		e.RetryAfterMS = ceilMS(d.cools)
 		e.Message = fmt.Sprintf("every channel of model %q cools down after failures; try again in %d ms", name, e.RetryAfterMS)
 	}
 	return e
+}
+
+// ended tells that none of the channels is in service any more.
+func (d *doing) ended() bool {
+	if !d.gone {
+		return false
+	}
+	for _, t := range d.route.tiers {
+		for _, m := range t.members {
+			if d.client.lane(m.Channel) != nil {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -1,6 +1,10 @@
 package upstream
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
 
 // Who finds every channel full takes the first place that any of them has.
 func TestWhoWaitsTakesWhicheverOpensFirst(t *testing.T) {
@@ -65,6 +69,36 @@ func TestWhoIsRefusedAfterItsWaitGoesOnWaiting(t *testing.T) {
 	}
 	if hold.String() != "attempt a, attempt b, sent b" {
 		t.Error(hold)
+	}
+}
+
+// When every channel ends, whoever waits is told so, whatever some of them said before.
+func TestWhoWaitsIsToldThatEveryChannelEnded(t *testing.T) {
+	for _, why := range []string{"both are full", "one has no room"} {
+		first, one := hanging(t)
+		second, two := hanging(t)
+		a, b := atMost(openai("a", first.url), 1), atMost(openai("b", second.url), 1)
+		a.Priority = 1
+		r := newRig(t, Options{QueueWaitMS: 60_000}, a, b)
+		x, y := crowd(t, r, first, 1), crowd(t, r, second, 1)
+		hold := new(watcher)
+		if why == "one has no room" {
+			hold.deny = map[string]bool{"a": true}
+			close(one)
+			x.Wait()
+		}
+		told := r.ask(hold, 7)
+		eventually(t, "it waits", func() bool { return r.queued() > 0 })
+		a.State, b.State = "disabled", "disabled"
+		r.follow(a, b)
+		e := asError(t, <-told, llm.KindUpstream)
+		contains(t, e.Message, "is in service any more")
+		if why == "both are full" {
+			close(one)
+			x.Wait()
+		}
+		close(two)
+		y.Wait()
 	}
 }
 
