@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/load"
 	"github.com/weir-gateway/weir/core/policy"
 	"github.com/weir-gateway/weir/core/tokens"
 	"github.com/weir-gateway/weir/policies"
@@ -28,7 +30,7 @@ const (
 	resolve       = "auth.Resolve, one key"
 	scanSmall     = "llm.ScanHead, 1 kB"
 	scanLarge     = "llm.ScanHead, 32 kB"
-	estimate      = "tokens.Estimate, 1 kB"
+	estimate      = "tokens.Estimate, 1 kB, half of it new"
 	decide        = "policy.Decide, module default"
 	reserveCommit = "limit.Reserve and Commit, three dimensions, balance, month"
 	admission     = "all of these, 1 kB"
@@ -73,7 +75,7 @@ func (b *bench) direct(p *parts) {
 	large, head := chat(model, 32<<10, false), new(llm.Head)
 	b.time(resolve, 0, func() { _, p.err = p.directory.Resolve(p.keys[0]) })
 	b.time(scanSmall, len(p.body), func() { p.err = llm.ScanHead(llm.Chat, p.body, head) })
-	b.time(estimate, len(p.body), func() { p.counter.Estimate(p.encoding, head, p.body) })
+	b.time(estimate, len(p.body), func() { p.counter.Estimate(p.encoding, head, p.renewed()) })
 	b.time(scanLarge, len(large), func() { p.err = llm.ScanHead(llm.Chat, large, head) })
 	b.time(decide, 0, func() { p.host.Decide(&p.facts, &p.decision) })
 	b.time(reserveCommit, 0, p.reserve)
@@ -192,6 +194,8 @@ type parts struct {
 	host      *policy.Host
 	activated time.Duration // what a module took from upload to active
 	body      []byte
+	stamp     []byte // the number in it
+	number    int
 	head      llm.Head
 	facts     policy.Facts
 	decision  policy.Decision
@@ -215,6 +219,7 @@ func newParts(ctx context.Context, clock llm.Clock, random io.Reader, dir string
 		return nil, err
 	}
 	p := &parts{directory: auth.NewDirectory(secret, clock), limiter: limit.New(limit.Options{}, clock, nil), body: chat(model, bodyBytes, false)}
+	p.stamp = p.body[bytes.Index(p.body, []byte(load.Stamp)):][:len(load.Stamp)]
 	var err error
 	if p.counter, err = tokens.New(tokens.Options{}); err != nil {
 		return nil, err
@@ -277,12 +282,21 @@ func (p *parts) admit(i int) {
 		p.err = err
 		return
 	}
-	p.claim.Input = p.counter.Estimate(p.encoding, &p.head, p.body)
+	p.claim.Input = p.counter.Estimate(p.encoding, &p.head, p.renewed())
 	p.claim.Output, p.claim.SoftOutput = p.counter.OutputBound(&p.head, 0)
 	p.facts.Key, p.facts.User, p.facts.Input, p.facts.OutputMax = caller.Key.ID, caller.User.ID, p.claim.Input, p.claim.Output
 	p.host.Decide(&p.facts, &p.decision)
 	p.claim.Caller.Key, p.claim.Caller.User, p.claim.Dims[0].ID.Scope = caller.Key.ID, caller.User.ID, caller.Key.ID
 	p.reserve()
+}
+
+// renewed is the body with the next number in it.
+func (p *parts) renewed() []byte {
+	p.number++
+	for i, n := len(p.stamp)-1, p.number; i >= 0; i, n = i-1, n/10 {
+		p.stamp[i] = '0' + byte(n%10)
+	}
+	return p.body
 }
 
 // reserve holds and settles.

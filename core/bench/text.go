@@ -18,16 +18,18 @@ const prose = "A weir is a low dam across a river. It does not stop the water; i
 	"and a weir is both a limit and a meter. In a dry summer the upper miller could take what the lower one needed, and courts were " +
 	"busy with it: who may hold back how much, for how long, and what is owed for it afterwards? "
 
-// chat is a body of about n bytes, each with a number of its own.
+// chat is a body of about n bytes: half of it instructions, the same in all of them, and half a question with a number of
+// its own, which nobody has seen before.
 func chat(model string, n int, stream bool) []byte {
-	const frame = 250
-	text := strings.Repeat(prose, max(n-frame, 1)/len(prose)+1)[:max(n-frame, 1)]
+	const frame = 200
+	half := max(n-frame, 2) / 2
+	text := strings.Repeat(prose, half/len(prose)+1)[:half]
 	more := ""
 	if stream {
 		more = `,"stream":true,"stream_options":{"include_usage":true}`
 	}
-	return fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"system","content":"You are a patient teacher."},{"role":"user","content":"%s %s"}],"temperature":0.7,"max_tokens":256%s}`,
-		model, load.Stamp, text, more)
+	return fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"system","content":"%s"},{"role":"user","content":"%s %s"}],"temperature":0.7,"max_tokens":256%s}`,
+		model, text, load.Stamp, text, more)
 }
 
 // Samples to count, beside prose.

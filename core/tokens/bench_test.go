@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -35,10 +36,20 @@ func BenchmarkEstimate1kB(b *testing.B) {
 	c := counter()
 	e := c.For("gpt-4o-mini")
 	body, h := chat(b, 1000)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Estimate(e, h, body)
+	digits := body[bytes.Index(body, []byte(`"user","content":"`))+18:][:6]
+	for _, known := range []bool{false, true} {
+		b.Run(fmt.Sprintf("known=%v", known), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if !known {
+					for j, n := len(digits)-1, i; j >= 0; j, n = j-1, n/10 {
+						digits[j] = '0' + byte(n%10)
+					}
+				}
+				c.Estimate(e, h, body)
+			}
+		})
 	}
 }
 

@@ -207,6 +207,14 @@ func (v *vocab) bound(b []byte) int {
 	return n
 }
 
+// span counts a span of a request: JSON as it stands, or a string's content.
+func (c *counting) span(v *vocab, b []byte, raw bool) llm.Tokens {
+	if raw {
+		return c.text(v, b)
+	}
+	return c.content(v, b)
+}
+
 // content counts a JSON string's content, undoing its escapes first.
 func (c *counting) content(v *vocab, b []byte) llm.Tokens {
 	c.left -= contentWork

@@ -9,9 +9,11 @@
 //  2. A count is never below that. What the budget does not reach, and a piece of more than 512 bytes, counts by its
 //     bytes: one token each, two for a three-byte character where vocab.bound can prove it.
 //  3. No input costs more than its budget, 2 ms for each 100 kB begun. A budget is a number of units of work, not a clock, so
-//     the same text always has the same count.
-//  4. Nothing is allocated once a goroutine's scratch has grown, and nothing is shared between calls but the vocabularies,
-//     which never change, and pooled scratch.
+//     the same text always has the same count, but for one thing: a text of a request that was counted exactly is remembered,
+//     and costs next to nothing when it comes again. A conversation that grew turn by turn is counted exactly however long it
+//     has become.
+//  4. Nothing is allocated once a goroutine's scratch has grown. Calls share the vocabularies, which never change, what is
+//     remembered (known.go: half a megabyte, without a lock), and pooled scratch.
 //  5. Models without a known vocabulary count o200k times a stated factor; images and files are flat.
 //
 // # How a text is counted

@@ -67,11 +67,12 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Counter counts for all models; it is immutable and safe for concurrent use.
+// Counter counts for all models; it is safe for concurrent use.
 type Counter struct {
 	o      Options
 	o200k  *vocab
 	cl100k *vocab
+	known  *known
 }
 
 // New loads the vocabularies, once per process (about 100 ms), and fills unset options.
@@ -80,7 +81,7 @@ func New(o Options) (*Counter, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Counter{o: o}
+	c := &Counter{o: o, known: newKnown()}
 	var first, second error
 	var wg sync.WaitGroup
 	wg.Go(func() { c.cl100k, first = loadCL100K() })
@@ -156,12 +157,7 @@ func (c *Counter) Estimate(e Encoding, h *llm.Head, body []byte) llm.Tokens {
 	w := borrow(len(body))
 	var n llm.Tokens
 	for i := range h.Texts {
-		t := &h.Texts[i]
-		if t.Raw {
-			n += w.text(e.v, t.In(body))
-		} else {
-			n += w.content(e.v, t.In(body))
-		}
+		n += c.known.span(w, e.v, &h.Texts[i], body)
 	}
 	w.giveBack()
 	n = e.scale(n) + h.TextTokens + overhead(h)
