@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -142,4 +143,26 @@ func ignoreConflict(err error) error {
 		return nil
 	}
 	return err
+}
+
+// BenchmarkAlone is the latency of one caller at 500 a second on an otherwise idle machine, where what waits has been put
+// to sleep by the kernel: append and wait, for an entry that is in the kernel then.
+//
+//	go test ./store/badger -run '^$' -bench Alone -benchtime 2000x
+func BenchmarkAlone(b *testing.B) {
+	s := open(b, b.TempDir())
+	defer s.Close()
+	l, _, err := ledger.Open(s, ledger.Options{}, llm.NewSystemClock())
+	must(err)
+	defer l.Close()
+	took := make([]time.Duration, 0, b.N)
+	for range b.N {
+		time.Sleep(2 * time.Millisecond)
+		from := time.Now()
+		write(l, reserve(l.NextID(), 90))
+		took = append(took, time.Since(from))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
+	b.ReportMetric(float64(took[len(took)*9/10].Nanoseconds()), "p90-ns")
 }
