@@ -36,16 +36,17 @@
 //
 // Badger writes through shared maps of sparse files: the log, the value log, each new table. Touching a page of them
 // that the file system has no block for is SIGBUS, which ends the process at once. So nothing is written below a
-// reserve of free space: Apply asks statfs first (0.6 us beside some 30 for the commit) and refuses with an error that
-// says how much is missing; Open does the same; Close leaves the memory tables to the log, which the next start
-// replays. No state is kept: the first Apply that finds room again goes through. Badger's own flushes and compactions
+// reserve of free space: Apply asks statfs first and refuses with an error that says how much is missing; Open does the
+// same; Close leaves the memory tables to the log, which the next start replays. That there is room for the reserve twice
+// is believed for 20 ms, as no neighbour writes the half of it in that time; with less, and for values that go to the
+// value log, every Apply asks, and the first one that finds room again goes through. Badger's own flushes and compactions
 // follow from writes and end within a second or so of the last one, inside the reserve. What remains is a neighbour that
-// takes the whole reserve within that second: then the process dies as by kill -9, the log has every acknowledged
-// entry, and the next start says what is missing.
+// takes the whole reserve within that second, or with one call both halves within the 20 ms: then the process dies as by
+// kill -9, the log has every acknowledged entry, and the next start says what is missing.
 //
 // Rejected: fallocate. Badger creates a file, maps it and writes to it in one step, and refuses one that exists; so
 // only the logs could be had, from outside and a moment late, and no table ever. A ballast file, given back in need:
-// whoever filled the disk takes that too. Asking at intervals only: a neighbour is as fast as the disk.
+// whoever filled the disk takes that too. Asking at intervals near the reserve: a neighbour is as fast as the disk.
 //
 // Rejected: SyncWrites, which syncs every transaction and is needed for none under durability "process"; and
 // Badger's defaults, which take 400 MB: a table of 4 MB and no caches serve a store that is written all the
@@ -88,6 +89,7 @@ type Store struct {
 	o      Options
 	fsync  func(*os.File) error
 	closed atomic.Bool
+	plenty atomic.Int64          // until when, on the steady clock, the disk counts as having room
 	doubt  atomic.Pointer[error] // why a sync failed; until what it left in doubt is written anew
 	stop   chan struct{}
 	idle   sync.WaitGroup // the sealer
@@ -114,6 +116,7 @@ type Options struct {
 	Log          *slog.Logger                    // gets Badger's warnings and errors; nil is silence
 	ReserveBytes int64                           // free space below which nothing is written; DefaultReserveBytes
 	Free         func(dir string) (int64, error) // bytes left for a folder; the default asks the file system
+	Clock        llm.Clock                       // the default is the machine's
 	fsync        func(*os.File) error            // for tests
 }
 
@@ -129,6 +132,9 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	if o.Free == nil {
 		o.Free = freeBytes
+	}
+	if o.Clock == nil {
+		o.Clock = llm.NewSystemClock()
 	}
 	if err := makeDir(dir); err != nil {
 		return nil, err

@@ -53,6 +53,51 @@ func TestReserve(t *testing.T) {
 	wantFull(t, "a larger reserve", err, "is full: 74 MiB free, 75 MiB needed")
 }
 
+// Where there is plenty of room the file system is not asked for every batch; near the reserve, and for what may be larger
+// than all that is left, it is.
+func TestRoomIsAskedForSeldom(t *testing.T) {
+	clock := llm.NewFakeClock(time.Unix(0, 0))
+	var left, asked atomic.Int64
+	left.Store(128 << 20)
+	o := badger.Options{Clock: clock, Free: func(string) (int64, error) { asked.Add(1); return left.Load(), nil }}
+	s, err := badger.Open(t.TempDir(), o)
+	must(err)
+	defer s.Close()
+	one := []ledger.Write{{Key: []byte("a"), Value: []byte("1")}}
+	big := []ledger.Write{{Key: []byte("b"), Value: make([]byte, 48<<10)}}
+	wantAsked := func(when string, batch []ledger.Write, want int64) {
+		t.Helper()
+		before := asked.Load()
+		for range 5 {
+			must(s.Apply(batch, false))
+		}
+		if n := asked.Load() - before; n != want {
+			t.Errorf("%s: asked %d times for 5 batches, want %d", when, n, want)
+		}
+	}
+	wantAsked("with twice the reserve", one, 0)
+	clock.Advance(20*time.Millisecond - 1)
+	wantAsked("just before the answer is old", one, 0)
+	wantAsked("values that may be large", big, 5)
+	clock.Advance(20 * time.Millisecond)
+	left.Store(128<<20 - 1)
+	wantAsked("with less", one, 5)
+	left.Store(128 << 20)
+	wantAsked("with twice the reserve again", one, 1)
+	left.Store(0)
+	clock.Advance(20 * time.Millisecond)
+	wantFull(t, "with none", s.Apply(one, false), "is full: 0 MiB free, 64 MiB needed")
+	left.Store(64 << 20)
+	wantAsked("with the reserve", one, 5)
+	left.Store(128 << 20)
+	must(s.Apply(one, false))
+	before := asked.Load()
+	must(s.Close())
+	if asked.Load() == before {
+		t.Error("not asked before closing, which writes tables")
+	}
+}
+
 func TestFreeSpaceUnknown(t *testing.T) {
 	_, err := badger.Open(t.TempDir(), badger.Options{Free: func(string) (int64, error) { return 0, os.ErrPermission }})
 	if !errors.Is(err, os.ErrPermission) {
@@ -64,7 +109,8 @@ func TestFreeSpaceUnknown(t *testing.T) {
 func TestLedgerOnFullDisk(t *testing.T) {
 	var left atomic.Int64
 	left.Store(1 << 30)
-	s, err := badger.Open(t.TempDir(), badger.Options{Free: func(string) (int64, error) { return left.Load(), nil }})
+	clock := llm.NewFakeClock(time.Unix(0, 0))
+	s, err := badger.Open(t.TempDir(), badger.Options{Clock: clock, Free: func(string) (int64, error) { return left.Load(), nil }})
 	must(err)
 	defer s.Close()
 	l, _, err := ledger.Open(s, ledger.Options{}, llm.NewSystemClock())
@@ -74,6 +120,7 @@ func TestLedgerOnFullDisk(t *testing.T) {
 	id := l.NextID()
 	write(l, reserve(id, 90))
 	left.Store(12 << 20)
+	clock.Advance(time.Second)
 	const says = "is full: 12 MiB free, 64 MiB needed"
 	seq, err := l.Append(reserve(l.NextID(), 90))
 	must(err) // nobody knows yet
