@@ -15,13 +15,13 @@ type standing struct {
 	on  chan string // the channel it has a place on
 }
 
-func (h standing) Attempt(ch *upstream.Channel) bool {
+func (h standing) Attempt(ch *upstream.Channel) (room bool, wait time.Duration) {
 	select {
 	case h.on <- ch.Name:
 	case <-h.ctx.Done():
 	}
 	<-h.ctx.Done()
-	return false
+	return false, 0
 }
 func (standing) Sent(*upstream.Channel)    {}
 func (standing) Refused(*upstream.Channel) {}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/policy"
@@ -39,7 +40,7 @@ func (a *attempts) want(p policy.Dimension) {
 }
 
 // Attempt implements upstream.Hold.
-func (a *attempts) Attempt(ch *upstream.Channel) bool {
+func (a *attempts) Attempt(ch *upstream.Channel) (room bool, wait time.Duration) {
 	var dims [2]limit.Dim
 	n := a.dims(&dims, ch)
 	if n > 0 {
@@ -47,15 +48,18 @@ func (a *attempts) Attempt(ch *upstream.Channel) bool {
 		switch {
 		case err != nil:
 			a.failure = err
-			return false
+			return false, 0
 		case denial != nil:
 			a.note(denial)
-			return false
+			if denial.TooLarge {
+				return false, 0
+			}
+			return false, time.Duration(denial.RetryAfterMS) * time.Millisecond
 		}
 		a.extended = true
 	}
 	a.tried = true
-	return true
+	return true, 0
 }
 
 // dims are the dimensions of one attempt: those with limits, and those the decision asked for. A channel's own concurrency is

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -121,9 +122,9 @@ func echoer(b *testing.B, answer string) string {
 
 type noHold struct{}
 
-func (noHold) Attempt(*Channel) bool { return true }
-func (noHold) Sent(*Channel)         {}
-func (noHold) Refused(*Channel)      {}
+func (noHold) Attempt(*Channel) (bool, time.Duration) { return true, 0 }
+func (noHold) Sent(*Channel)                          {}
+func (noHold) Refused(*Channel)                       {}
 
 func benchmarkDo(b *testing.B, ctx context.Context, body, answer string) {
 	r := newRig(b, Options{}, openai("a", echoer(b, answer)))

@@ -18,6 +18,7 @@ type Client struct {
 	idle   time.Duration
 	budget budget
 	clock  llm.Clock
+	timer  func(time.Duration) (over <-chan time.Time, stop func() bool)
 	outside
 	quit chan struct{}
 	done sync.WaitGroup
@@ -31,7 +32,7 @@ type Client struct {
 
 // NewClient makes a client; fields of o that are 0 take their defaults. Close ends it.
 func NewClient(o Options, clock llm.Clock) *Client {
-	c := &Client{opt: o.Defaults(), clock: clock, quit: make(chan struct{}), outside: newOutside()}
+	c := &Client{opt: o.Defaults(), clock: clock, timer: startTimer, quit: make(chan struct{}), outside: newOutside()}
 	c.idle = time.Duration(c.opt.IdleTimeoutMS) * time.Millisecond
 	c.budget.percent = int64(c.opt.RetryPercent)
 	c.mu.newest, c.mu.lanes = new(Catalog), make(map[string]*lane)
@@ -253,8 +254,9 @@ type doing struct {
 	out    *outgoing
 
 	crowded  []*lane       // those that have no place
-	patience time.Duration // left, to wait for one
-	channel  *Channel      // of the attempt under way
+	patience time.Duration // left, to wait for a place
+	later    [maxLater]ripening
+	channel  *Channel // of the attempt under way
 	lane     *lane
 	ticket   ticket
 	sent     bool          // an attempt before has sent the request: the next is a retry
@@ -283,12 +285,6 @@ func (d *doing) run() error {
 		ch := d.next(seen)
 		if ch == nil {
 			break
-		}
-		if !d.hold.Attempt(ch) {
-			d.roomless = true
-			d.lane.health.forget(d.ticket, d.client.clock.Mono())
-			d.r.place.leave()
-			continue
 		}
 		if d.sent && !d.client.budget.retry(d.client.clock.Mono()) {
 			d.lane.health.forget(d.ticket, d.client.clock.Mono())
@@ -332,8 +328,22 @@ func (d *doing) admit(ch *Channel) bool {
 	if d.r.place, found = l.gate.enter(now, d.ticket.probe); !found {
 		l.health.forget(d.ticket, now)
 		d.crowded = append(d.crowded, l)
+		return false
 	}
-	return found
+	return d.room()
+}
+
+// room asks the hold for room on the channel that was admitted; without it, the place is given back.
+func (d *doing) room() bool {
+	ok, wait := d.hold.Attempt(d.channel)
+	if !ok {
+		now := d.client.clock.Mono()
+		d.roomless = true
+		d.ripens(d.channel.Name, now, wait)
+		d.lane.health.forget(d.ticket, now)
+		d.r.place.leave()
+	}
+	return ok
 }
 
 // awake asks a channel's health; when it sleeps, it notes why.
@@ -344,7 +354,9 @@ func (d *doing) awake(l *lane) bool {
 		d.channel, d.lane, d.ticket = l.latest.Load(), l, t
 		return true
 	}
-	if wait, why := l.health.sleeps(now, d.req.Caller); why == limited {
+	wait, why := l.health.sleeps(now, d.req.Caller)
+	d.ripens(l.channel.Name, now, wait)
+	if why == limited {
 		d.noteLimited(wait)
 	} else {
 		d.last = fmt.Errorf("channel %q cools down after failures for %d ms", l.channel.Name, ceilMS(wait))

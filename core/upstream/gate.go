@@ -23,6 +23,7 @@ const (
 	thinFor     = 10 * time.Second       // how long the number that was refused is not tried again
 	crowdShare  = 0.5                    // of the limit: a refusal with fewer than that in flight is about something else
 	placeSoon   = 100 * time.Millisecond // what a caller is told that was one too many
+	rampEvery   = time.Second            // without a refusal widens it, too
 	rampStep    = 2                      // how much each good answer widens a channel that wakes: its own place, and two more
 )
 
@@ -120,16 +121,34 @@ func (g *gate) enter(now time.Duration, probe bool) (place, bool) {
 	if probe {
 		g.mu.ramped = now // until it answers, nothing has shown that a second without refusals is one
 	}
-	g.rampLocked(now)
-	if now >= g.mu.thins {
-		g.mu.crowd, g.mu.refused = 0, 0
-	}
-	g.grantLocked()
+	g.passLocked(now)
 	free := len(g.mu.waiting) == 0 && g.flying.Load() < g.roomLocked()
 	if !free && !(probe && (g.mu.most == 0 || g.flying.Load() < g.mu.most)) {
 		return place{}, false
 	}
 	return g.takeLocked(), true
+}
+
+// pass gives places that the time alone has opened to those who wait, and tells when it opens more (Mono); 0: it does not.
+func (g *gate) pass(now time.Duration) (opens time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.passLocked(now)
+	if g.mu.crowd > 0 {
+		opens = g.mu.thins
+	}
+	if g.mu.ramp > 0 && (opens == 0 || g.mu.ramped+rampEvery < opens) {
+		opens = g.mu.ramped + rampEvery
+	}
+	return opens
+}
+
+func (g *gate) passLocked(now time.Duration) {
+	g.rampLocked(now)
+	if now >= g.mu.thins {
+		g.mu.crowd, g.mu.refused = 0, 0
+	}
+	g.grantLocked()
 }
 
 func (g *gate) takeLocked() place {
@@ -305,7 +324,7 @@ func (g *gate) rampLocked(now time.Duration) {
 	case g.mu.ramp == 0:
 	case g.mu.ramped == 0:
 		g.mu.ramped = now
-	case now-g.mu.ramped >= time.Second:
+	case now-g.mu.ramped >= rampEvery:
 		g.mu.ramped = now
 		g.widenLocked(2 * g.mu.ramp)
 	}

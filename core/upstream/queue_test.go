@@ -1,7 +1,10 @@
 package upstream
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -151,5 +154,144 @@ func TestWhoWaitsForSeveralCountsAsOne(t *testing.T) {
 		if p, away := w.outcome(); p.gate != nil || away {
 			t.Error("it was sent away, or has a place")
 		}
+	}
+}
+
+// timers are a rig's timers that are over when its clock has been moved so far, and never by themselves.
+type timers struct {
+	clock *shiftClock
+	mu    sync.Mutex
+	set   map[chan time.Time]time.Duration // when each is over
+}
+
+func (r *rig) timers() *timers {
+	ts := &timers{clock: r.clock, set: map[chan time.Time]time.Duration{}}
+	r.client.timer = func(d time.Duration) (<-chan time.Time, func() bool) {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		over := make(chan time.Time, 1)
+		ts.set[over] = r.clock.Mono() + d
+		return over, func() bool {
+			ts.mu.Lock()
+			defer ts.mu.Unlock()
+			_, running := ts.set[over]
+			delete(ts.set, over)
+			return running
+		}
+	}
+	return ts
+}
+
+func (ts *timers) running() int {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return len(ts.set)
+}
+
+func (ts *timers) advance(d time.Duration) {
+	ts.clock.advance(d)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for over, at := range ts.set {
+		if ts.clock.Mono() >= at {
+			delete(ts.set, over)
+			over <- time.Time{}
+		}
+	}
+}
+
+// Who waits for a place goes to a channel that wakes meanwhile, or has room again, at the time that it said; else it keeps
+// its turn.
+func TestWhoWaitsIsWokenWhenAChannelSaid(t *testing.T) {
+	for _, what := range []string{"sleeps", "has no room", "has no room for good"} {
+		t.Run(what, func(t *testing.T) {
+			var wakes atomic.Bool
+			first := newStub(t, func(x *exchange) bool {
+				if what == "sleeps" && !wakes.Load() {
+					return status(429, "Retry-After: 30\r\n")(x)
+				}
+				return fine(x)
+			})
+			second, release := hanging(t)
+			a, b := openai("a", first.url), atMost(openai("b", second.url), 1)
+			a.Priority = 1
+			r := newRig(t, Options{QueueWaitMS: 60_000}, a, b)
+			ts := r.timers()
+			hold := &watcher{wait: 30 * time.Second, deny: map[string]bool{"a": what != "sleeps"}}
+			held := r.ask(hold, 8)
+			eventually(t, "b is full", func() bool { return second.requests.Load() == 1 })
+			hold.mu.Lock()
+			hold.told = nil
+			hold.mu.Unlock()
+			told := r.ask(hold, 7)
+			eventually(t, "it waits", func() bool { return ts.running() == 1 })
+			wakes.Store(true)
+			if what == "has no room" {
+				hold.mu.Lock()
+				hold.deny = nil
+				hold.mu.Unlock()
+			}
+			before := hold.String()
+			ts.advance(29 * time.Second)
+			if n := ts.running(); n != 1 || hold.String() != before {
+				t.Errorf("it was woken too early: %s", hold)
+			}
+			ts.advance(2 * time.Second)
+			want := "attempt a, sent a"
+			switch what {
+			case "has no room":
+				want = "attempt a, attempt a, sent a"
+			case "has no room for good":
+				want = "attempt a, attempt a, attempt b, sent b"
+				eventually(t, "it asks a again", func() bool { return hold.String() == "attempt a, attempt a" })
+				close(release)
+			}
+			if err := <-told; err != nil {
+				t.Error(err)
+			}
+			if hold.String() != want {
+				t.Errorf("%s, want %s", hold, want)
+			}
+			if what != "has no room for good" {
+				close(release)
+			}
+			if err := <-held; err != nil {
+				t.Error(err)
+			}
+			for _, h := range r.client.Health(r.cat) {
+				if h.InFlight != 0 || h.Waiting != 0 || h.State != "up" {
+					t.Errorf("%+v", h)
+				}
+			}
+		})
+	}
+}
+
+// A channel that becomes wider by the time that passes lets in who waits, though nobody else comes or goes.
+func TestTimeLetsInWhoWaits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		narrow func(g *gate, now time.Duration)
+		widens time.Duration
+	}{
+		"it woke a second ago":        {func(g *gate, now time.Duration) { g.mu.ramp, g.mu.goal, g.mu.ramped = 1, 8, now }, time.Second},
+		"there were too many at once": {func(g *gate, now time.Duration) { g.mu.crowd, g.mu.thins = 2, now+thinFor }, thinFor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st, release := hanging(t)
+			r := newRig(t, Options{QueueWaitMS: 60_000}, openai("a", st.url))
+			ts := r.timers()
+			g := &r.client.lane(r.cat.Channels()[0]).gate
+			tt.narrow(g, r.clock.Mono())
+			held := crowd(t, r, st, 1)
+			told := r.ask(new(watcher), 7)
+			eventually(t, "it waits", func() bool { return ts.running() == 1 })
+			ts.advance(tt.widens)
+			eventually(t, "it is sent", func() bool { return st.requests.Load() == 2 })
+			close(release)
+			if err := <-told; err != nil {
+				t.Error(err)
+			}
+			held.Wait()
+		})
 	}
 }

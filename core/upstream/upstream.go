@@ -186,8 +186,9 @@ type Request struct {
 // Hold is what Do tells the owner of the reservation about each attempt; the proxy stands behind it. All calls come
 // from the goroutine that called Do. An attempt that ctx cut gets no Refused: what it owes is the owner's to say.
 type Hold interface {
-	// Attempt asks whether this channel has room; false: try the next. Called before anything is written.
-	Attempt(ch *Channel) bool
+	// Attempt asks whether this channel has room; if not, the next is tried, and this one again after the wait, 0 for never,
+	// if the request still waits for a place then. Called before anything is written.
+	Attempt(ch *Channel) (room bool, wait time.Duration)
 	// Sent is called when the first byte of the request is about to be written.
 	Sent(ch *Channel)
 	// Refused is called when the attempt ended without an answer to relay, or was not made because too many requests are

@@ -167,6 +167,7 @@ type watcher struct {
 	mu   sync.Mutex
 	told []string
 	deny map[string]bool
+	wait time.Duration // until those are asked again
 }
 
 func (w *watcher) note(what string, ch *Channel) {
@@ -175,9 +176,11 @@ func (w *watcher) note(what string, ch *Channel) {
 	w.told = append(w.told, what+" "+ch.Name)
 }
 
-func (w *watcher) Attempt(ch *Channel) bool {
+func (w *watcher) Attempt(ch *Channel) (room bool, wait time.Duration) {
 	w.note("attempt", ch)
-	return !w.deny[ch.Name]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.deny[ch.Name], w.wait
 }
 func (w *watcher) Sent(ch *Channel)    { w.note("sent", ch) }
 func (w *watcher) Refused(ch *Channel) { w.note("refused", ch) }
