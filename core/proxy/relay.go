@@ -66,7 +66,7 @@ func (s *Server) stream(c *call, res limit.Reservation, resp *upstream.Response)
 	out.Header.Set("Cache-Control", "no-cache")
 	out.Header.Set("X-Accel-Buffering", "no")
 	c.rates.set(&out.Header, c.dialect, c.now, c.numbers[:])
-	out.ImmediateHeaderFlush = true
+	out.ImmediateHeaderFlush = !resp.Begun() // else the first event takes the head along
 	res.Answered(resp.Status)
 	c.record.status = resp.Status
 	r := &c.relay

@@ -87,6 +87,9 @@ func (r *Response) first(d time.Duration) ([]byte, error) {
 	}
 }
 
+// Begun tells whether a stream's first event has come: Next has it at once.
+func (r *Response) Begun() bool { return r.peeked != nil }
+
 func hasData(raw []byte) bool {
 	l := walk(raw, 0)
 	for {
