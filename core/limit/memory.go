@@ -71,6 +71,7 @@ type Memory struct {
 	index   index
 	table   table
 	steps   sync.Pool    // of *step
+	entries sync.Pool    // of *llm.Entry: what is handed to the journal, which copies it
 	wall    atomic.Int64 // wall minus monotonic ms at the last look at the wall clock
 	looked  atomic.Int64 // when that was, in monotonic ms; 0: never
 	stop    chan struct{}
@@ -99,6 +100,7 @@ func unswept(o Options, clock llm.Clock, journal Journal) *Memory {
 	m.index.init(m.build)
 	m.table.owner = m
 	m.steps.New = func() any { return new(step) }
+	m.entries.New = func() any { return new(llm.Entry) }
 	return m
 }
 

@@ -57,7 +57,8 @@ func (h *hold) keepMoney(m *Money) {
 // announce records the hold, with everything a crash can be settled from.
 func (m *Memory) announce(h *hold, c *Claim) error {
 	h.id = m.journal.NextID()
-	e := &h.entry
+	e := m.entries.Get().(*llm.Entry)
+	defer m.entries.Put(e)
 	*e = c.Facts
 	h.atMS = m.wallMS(h.began)
 	e.Kind, e.Status, e.ID, e.AtMS = llm.EntryReserve, llm.StatusOpen, h.id, h.atMS
@@ -173,9 +174,11 @@ func (h *hold) note(now time.Duration) {
 	if h.money.Overrun == Clip {
 		output = min(output, h.granted) // a recovery charges what it finds
 	}
-	h.entry = llm.Entry{Kind: llm.EntryProgress, ID: h.id, AtMS: h.atMS + h.sinceMS(now), Channel: h.channel,
+	e := h.owner.entries.Get().(*llm.Entry)
+	defer h.owner.entries.Put(e)
+	*e = llm.Entry{Kind: llm.EntryProgress, ID: h.id, AtMS: h.atMS + h.sinceMS(now), Channel: h.channel,
 		Usage: llm.Usage{OutputTokens: output}}
-	if _, err := h.owner.journal.Append(&h.entry); err == nil {
+	if _, err := h.owner.journal.Append(e); err == nil {
 		h.noted, h.notedAt = h.progress.relayed, now
 	}
 }
@@ -362,7 +365,8 @@ func (m *Memory) resolve(h *hold, now time.Duration, s *Settlement, estimated bo
 	if s.Status == llm.StatusFinalized || s.Status == llm.StatusPartial {
 		kind = llm.EntrySettle
 	}
-	e := &h.entry
+	e := m.entries.Get().(*llm.Entry)
+	defer m.entries.Put(e)
 	*e = llm.Entry{}
 	e.Kind, e.ID, e.AtMS = kind, h.id, h.atMS+h.sinceMS(now)
 	e.Status, e.Usage, e.Cost, e.Estimated = s.Status, s.Usage, s.Cost, estimated

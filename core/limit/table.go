@@ -50,8 +50,7 @@ type hold struct {
 	charges    []charge // the first n of them; the others keep their memory
 	requests   Rate
 	tokens     Rate
-	entry      llm.Entry // what is handed to the journal, which copies it
-	generation uint64    // of the handle in force, while the slot is not free
+	generation uint64 // of the handle in force, while the slot is not free
 }
 
 // table owns every slot ever made. Slots are used again, last freed first, and never given back: the most that were
