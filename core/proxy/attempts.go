@@ -28,8 +28,6 @@ type attempts struct {
 
 var _ upstream.Hold = (*attempts)(nil)
 
-func (a *attempts) reset() { *a = attempts{call: a.call, meter: a.meter} }
-
 // want remembers a channel dimension until a channel is known.
 func (a *attempts) want(p policy.Dimension) {
 	if limit.Kind(p.Kind) == limit.Channel {

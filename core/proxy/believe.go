@@ -16,7 +16,7 @@ const (
 
 // believes tells whether usage can be. The first that cannot be of a request is logged and counted.
 func (s *Server) believes(c *call, u llm.Usage) bool {
-	if u.InputTokens <= max(disbelieved, farOff*c.input) && u.OutputTokens <= max(disbelieved, farOff*c.request.Granted) {
+	if u.InputTokens <= max(disbelieved, farOff*c.input) && u.OutputTokens <= max(disbelieved, farOff*c.granted) {
 		return true
 	}
 	if !c.record.doubted {
@@ -24,7 +24,7 @@ func (s *Server) believes(c *call, u llm.Usage) bool {
 		s.meter.disbelieved.Inc()
 		s.p.Log.Warn("reported usage is out of all proportion and not believed", slog.String("request_id", string(c.hex[:])), slog.String("channel", c.record.channel),
 			slog.Int64("input_tokens", int64(u.InputTokens)), slog.Int64("output_tokens", int64(u.OutputTokens)),
-			slog.Int64("input_estimate", int64(c.input)), slog.Int64("output_granted", int64(c.request.Granted)))
+			slog.Int64("input_estimate", int64(c.input)), slog.Int64("output_granted", int64(c.granted)))
 	}
 	return false
 }

@@ -46,14 +46,12 @@ type call struct {
 	outcome outcome
 	slow    uint32 // 1/1000 of the key's rates: a budget is nearly spent; 0: all of them
 
-	request  upstream.Request
-	attempts attempts
-	watch    watch
-	cancel   context.CancelFunc
-	live     atomic.Pointer[upstream.Response]
-	relay    relay
+	granted llm.Tokens // of output: the cap that the upstream was sent
+	watch   watch
+	cancel  context.CancelFunc
+	live    atomic.Pointer[upstream.Response]
+	relay   relay
 
-	denial    limit.Denial // by the cheap look
 	rates     rates
 	record    record
 	streaming bool        // the relay owns the call
@@ -65,11 +63,14 @@ type call struct {
 	numbers [40]byte
 }
 
-// plan is what a request is admitted by. It is large, so a stream gives it back when it begins.
+// plan is what a request is admitted and sent by. It is large, so a stream gives it back when it begins.
 type plan struct {
 	facts    policy.Facts
 	decision policy.Decision
 	claim    limit.Claim
+	denial   limit.Denial // by the cheap look
+	request  upstream.Request
+	attempts attempts
 }
 
 // outcome is what of the plan is read when the request is over.
@@ -93,12 +94,12 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 	if !ok {
 		c = new(call)
 		c.watch.init(c, &s.watches)
-		c.attempts.call, c.attempts.meter = c, s.meter
 		c.relay.init(c)
 	}
 	if c.plan, ok = s.plans.Get().(*plan); !ok {
 		c.plan = new(plan)
 	}
+	c.attempts.call, c.attempts.meter = c, s.meter
 	c.ctx = ctx
 	if c.conn, _ = ctx.Conn().(*conn); c.conn != nil {
 		c.conn.call.Store(c)
@@ -121,10 +122,9 @@ func (s *Server) release(c *call) {
 	dropBody(&c.ctx.Request)
 	c.ctx, c.conn, c.snap, c.caller, c.body, c.model, c.cancel = nil, nil, nil, nil, nil, nil, nil
 	c.route, c.streaming = routeNone, false
-	c.rates, c.record, c.request, c.outcome = rates{}, record{}, upstream.Request{}, outcome{}
+	c.granted, c.rates, c.record, c.outcome = 0, rates{}, record{}, outcome{}
 	s.shelve(c)
 	c.member, c.text, c.decoded = kept(c.member), kept(c.text), kept(c.decoded)
-	c.attempts.reset()
 	c.relay.reset()
 	s.calls.Put(c)
 }
@@ -140,18 +140,19 @@ func (s *Server) shelve(c *call) {
 		p.claim.Dims[i].ID.Name = ""
 	}
 	p.claim.N = 0
+	p.request, p.attempts = upstream.Request{}, attempts{}
 	c.plan = nil
 	s.plans.Put(p)
 }
 
-// unload gives back what a stream that has begun needs no more: how it was admitted, and its body, unless the price of
+// unload gives back what a stream that has begun needs no more: how it was admitted and sent, and its body, unless the price of
 // what the provider does for it is named there.
 func (s *Server) unload(c *call) {
 	s.shelve(c)
 	if len(c.head.Hosted) > 0 {
 		return
 	}
-	c.body, c.decoded, c.request = nil, nil, upstream.Request{Granted: c.request.Granted}
+	c.body, c.decoded = nil, nil
 	dropBody(&c.ctx.Request)
 	if c.conn != nil {
 		c.conn.relieve()

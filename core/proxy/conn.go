@@ -213,6 +213,7 @@ type conn struct {
 	// Of the goroutine that serves the connection:
 	shaken  bool // the handshake of TLS has been tried
 	begun   bool // a request has begun to arrive
+	starved bool // the budget was spent
 	opening [openingBytes]byte
 	box     *[arrivalBytes]byte   // what had arrived when the request began
 	ahead   []byte                // of it, what fasthttp has not read yet
@@ -221,7 +222,6 @@ type conn struct {
 	failed  error
 	size    int64     // bytes of it that were read
 	charged int64     // of them, to the budget of all
-	starved bool      // the budget was spent
 	since   time.Time // it was not whole; zero: it has been
 	until   time.Time // fasthttp's deadline for all of it; zero: none
 }

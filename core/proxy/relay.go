@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -29,9 +30,10 @@ type relay struct {
 	parser *upstream.Parser
 	visit  func(*upstream.Event)
 
-	out      []byte // what goes to the client next: whole events
-	terminal []byte // the terminal event, withheld until the settlement is acknowledged
-	left     []byte // of out, for Read
+	out      []byte  // what goes to the client next: whole events
+	box      *[]byte // where out came from
+	terminal []byte  // the terminal event, withheld until the settlement is acknowledged
+	left     []byte  // of out, for Read
 	running  tokens.Running
 	total    llm.Tokens // output as we count it
 	unread   llm.Tokens // of it, for what is not understood
@@ -54,8 +56,25 @@ func (r *relay) init(c *call) {
 }
 
 func (r *relay) reset() {
+	r.giveOut()
 	r.running.Reset()
-	*r = relay{call: r.call, parser: r.parser, visit: r.visit, out: kept(r.out), terminal: kept(r.terminal), running: r.running}
+	*r = relay{call: r.call, parser: r.parser, visit: r.visit, terminal: kept(r.terminal), running: r.running}
+}
+
+// outs are buffers of streams that have something to tell: most are silent most of the time.
+var outs = sync.Pool{New: func() any { return new([]byte) }}
+
+func (r *relay) takeOut() {
+	r.box = outs.Get().(*[]byte)
+	r.out = *r.box
+}
+
+func (r *relay) giveOut() {
+	if r.box != nil {
+		*r.box = kept(r.out)
+		outs.Put(r.box)
+		r.box, r.out = nil, nil
+	}
 }
 
 // stream hands the answer and the hold to the relay.
@@ -145,12 +164,13 @@ func (r *relay) step() ([]byte, error) {
 	if r.ended {
 		return nil, io.EOF
 	}
-	r.out = r.out[:0]
+	r.giveOut()
 	patience := r.server.heartbeat()
 	if r.until > 0 {
 		patience = max(r.until-r.server.p.Clock.Mono(), 0)
 	}
 	raw, err := r.resp.NextWithin(patience)
+	r.takeOut()
 	switch {
 	case r.until > 0 && (patience == 0 || raw == nil && err == nil):
 		r.ended = true

@@ -242,8 +242,8 @@ func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error
 	h := &c.ctx.Request.Header
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.attempts.res = res
-	c.request = upstream.Request{Head: &c.head, Body: c.body, Model: c.model, Granted: res.Granted(), RequestID: string(c.hex[:]), Caller: c.caller.Org.ID, Peek: s.heartbeat(),
+	c.attempts.res, c.granted = res, res.Granted()
+	c.request = upstream.Request{Head: &c.head, Body: c.body, Model: c.model, Granted: c.granted, RequestID: string(c.hex[:]), Caller: c.caller.Org.ID, Peek: s.heartbeat(),
 		Beta: c.beta(), Version: h.Peek("Anthropic-Version"), Sim: h.Peek("X-Sim")}
 	c.watch.start(c.conn)
 	resp, err := s.p.Client.Do(ctx, c.snap.Catalog, &c.request, &c.attempts)
@@ -372,7 +372,7 @@ func (s *Server) usageOf(c *call, body []byte) (llm.Usage, bool) {
 		}
 	}
 	if c.outcome.overrun != limit.Clip { // else the house pays for what is beyond
-		counted = min(counted, c.request.Granted)
+		counted = min(counted, c.granted)
 	}
 	return c.filled(u, of, counted), false
 }
