@@ -9,22 +9,23 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-// An error with the status of a success is an error: nothing is owed for it.
+// An error with the status of a success is an error, and its channel's as it would be with its own status: nothing is owed for
+// it.
 func TestErrorsThatSay200(t *testing.T) {
 	var body string
-	r := sameAnswers(t, &body)
 	for _, x := range everyRoute {
 		for _, tt := range []struct {
 			body   string
 			status int
 		}{
-			{`{"error":{"message":"quota exceeded at the provider","code":429}}`, 502},
+			{`{"error":{"message":"quota exceeded at the provider","code":429}}`, 429},
 			{`{"type":"error","error":{"type":"overloaded_error","message":"x"},"request_id":"r"}`, 502},
 			{`{"error":"no such luck"}`, 502},
 			{`{"error":{"type":"authentication_error","message":"your key sk-1"}}`, 502},
 			{`{"error":{"type":"invalid_request_error","message":"too long"}}`, 400},
 		} {
 			body = tt.body
+			r := sameAnswers(t, &body)
 			p := r.post(x.path, x.body).want(t, tt.status)
 			if line := r.accessLine(p.header.Get("X-Request-Id")); !strings.Contains(line, " code=upstream_") {
 				t.Errorf("the log does not say why: %s", line)
@@ -35,14 +36,15 @@ func TestErrorsThatSay200(t *testing.T) {
 			if e := r.journal.last(t); e.Cost != 0 || e.Usage != (llm.Usage{}) || e.Status == llm.StatusFinalized || e.Status == llm.StatusPartial {
 				t.Errorf("%s, %s: %+v", x.path, tt.body, e)
 			}
+			if left, held := r.limits.Balance(idUser); left != startBalance || held != 0 {
+				t.Errorf("%d is left", left)
+			}
+			if strings.Contains(r.log.String(), "no such luck") {
+				t.Error("the upstream's words, which may repeat the prompt, are in the log")
+			}
 		}
 	}
-	if left, held := r.limits.Balance(idUser); left != startBalance || held != 0 {
-		t.Errorf("%d is left", left)
-	}
-	if strings.Contains(r.log.String(), "no such luck") {
-		t.Error("the upstream's words, which may repeat the prompt, are in the log")
-	}
+	r := sameAnswers(t, &body)
 	for _, fine := range []string{`{"error":null,"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`,
 		`{"choices":[{"message":{"content":"\"error\""}}],"error":{"code":429},"usage":{"prompt_tokens":1,"completion_tokens":1}}`} {
 		body = fine

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -281,27 +280,22 @@ func (s *Server) acknowledged(c *call, seq uint64) error {
 	return nil
 }
 
-// passOn relays an upstream's own refusal of the request. Nothing is owed for it.
+// passOn relays an upstream's own words about the request, which may repeat the prompt and are not for the log. Nothing is owed
+// for it.
 func (s *Server) passOn(c *call, res limit.Reservation, resp *upstream.Response) error {
 	body, err := resp.Body()
 	c.attempts.Refused(resp.Channel)
 	if err != nil {
 		return s.lost(c, err)
 	}
-	s.quote(c, res, resp, body)
-	return nil
-}
-
-// quote answers with an upstream's own words about the request, which may repeat the prompt and are not for the log.
-func (s *Server) quote(c *call, res limit.Reservation, resp *upstream.Response, body []byte) {
 	s.write(c, resp, body)
 	c.record.code, c.record.why = "upstream_refused", "the upstream refused the request"
 	c.closeUpstream()
 	res.Answered(resp.Status)
+	return nil
 }
 
-// answer settles a whole answer and then writes it. An upstream that broke before the whole of it was here has given
-// the client nothing, so nothing is owed.
+// answer settles a whole answer and then writes it. Of one that is too large the client gets nothing, so nothing is owed.
 func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response) error {
 	body, err := resp.Body()
 	if err != nil {
@@ -309,9 +303,6 @@ func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response)
 			c.attempts.Refused(resp.Channel)
 		}
 		return err
-	}
-	if status, failed := upstream.Failure(body); failed {
-		return s.failed(c, res, resp, status, body)
 	}
 	usage, reported := s.usageOf(c, body)
 	s.write(c, resp, body)
@@ -323,20 +314,6 @@ func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response)
 	c.record.settled(res.Commit(usage, reported), reported)
 	c.closeUpstream() // behind it: whoever waits for the place meets what this came to, not what it was held at
 	return s.acknowledged(c, c.record.seq)
-}
-
-// failed ends a request whose answer is an error with the status of a success. Nothing is owed for it; the client is told what
-// is its own fault, and of the rest only that it failed.
-func (s *Server) failed(c *call, res limit.Reservation, resp *upstream.Response, status int, body []byte) error {
-	c.attempts.Refused(resp.Channel)
-	switch status {
-	case 400, 404, 413, 422:
-		resp.Status = status
-		s.quote(c, res, resp, body)
-		return nil
-	}
-	return &llm.Error{Kind: llm.KindUpstream, Code: "upstream_unavailable", Message: "the upstream answered with an error",
-		Fields: map[string]any{"attempted_channels": resp.Attempted}, Err: fmt.Errorf("status %d, which means %d", resp.Status, status)}
 }
 
 // write puts the upstream's answer into ours.

@@ -176,7 +176,8 @@ func (c *Client) follow(cat *Catalog) (gone []*lane) {
 }
 
 // Do runs up to Options.Attempts attempts over the model's channels, in order of priority, weight and health, and
-// returns the first answer that is to be relayed: a success, or a 4xx caused by the request itself. Otherwise a
+// returns the first answer that is to be relayed: a success, whole unless it is a stream, or a 4xx caused by the request itself,
+// also where its status is that of a success. Otherwise a
 // *llm.Error (KindUpstream, with a wait when all cool down; KindTimeout; KindRateLimited with a wait; KindNotFound for no
 // channel). When ctx ends, the connection is cut at once, in any phase until Response.Close, and ctx.Err() is returned; that
 // never counts as a channel's failure. ctx should be one of package context's own types: others cost a goroutine per call.
@@ -260,7 +261,8 @@ type doing struct {
 	lane     *lane
 	ticket   ticket
 	sent     bool          // an attempt before has sent the request: the next is a retry
-	opened   bool          // a stream has been read from already
+	opened   bool          // the body has been read from already
+	heard    time.Duration // Mono when the head came, or the first event
 	reached  bool          // the attempt has a connection: from here on the request itself may be what fails
 	short    bool          // this machine lacks what a connection takes
 	gone     bool          // a channel is disabled, removed or given to another provider since the request's catalog was made
@@ -469,7 +471,7 @@ func (d *doing) judge(h head, err error) bool {
 		if h.status < 300 {
 			d.lane.gate.answered()
 		}
-		d.relay(&h, now)
+		d.relay(&h)
 		return true
 	}
 	d.r.discard()
@@ -524,10 +526,10 @@ func classify(h *head) (why class, relay bool) {
 }
 
 // relay fills in the Response.
-func (d *doing) relay(h *head, now time.Duration) {
+func (d *doing) relay(h *head) {
 	r := d.r
 	r.Channel = d.channel
-	r.Status, r.ContentType, r.FirstByte = h.status, d.contentType(h), now
+	r.Status, r.ContentType, r.FirstByte = h.status, d.contentType(h), d.heard
 	r.Stream = h.status < 300 && isEventStream(r.ContentType)
 	r.ticket, r.caller = d.ticket, d.req.Caller
 	if !d.opened {

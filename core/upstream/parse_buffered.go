@@ -123,8 +123,8 @@ func (p *Parser) item(c *cursor) {
 	}
 }
 
-// Failure tells a buffered answer that is an error and nothing else, whatever its status was, and which it should have been.
-func Failure(body []byte) (status int, failed bool) {
+// failure tells a buffered answer that is an error and nothing else, whatever its status was, and which it should have been.
+func failure(body []byte) (status int, failed bool) {
 	if !bytes.Contains(body, []byte(`"error"`)) {
 		return 0, false
 	}

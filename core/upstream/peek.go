@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"slices"
 	"strconv"
@@ -12,23 +13,27 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-// Providers that are overloaded often say so in the first event of a stream, behind a status of 200. As long as nothing has
-// gone to the client that is an answer like any other: another channel is tried, or the client gets a status it
-// understands. So the first event is looked at before the answer is given out.
+// Providers that are overloaded often say so in the first event of a stream, or in the body of an answer, behind a status of
+// 200. As long as nothing has gone to the client that is an answer like any other: another channel is tried, or the client gets
+// a status it understands. So the first event, or the whole body, is looked at before the answer is given out.
 
 var peekers = sync.Pool{New: func() any { return NewParser(llm.Chat) }}
 
 // peek reads the first event of a stream, when it comes within Request.Peek, and makes a head of it when it is an error.
 // The error is that the stream broke before it.
 func (d *doing) peek(h *head) error {
-	d.r.refusal = nil
-	d.opened = d.req.Peek > 0 && h.status < 300 && !h.frame.done && !h.coded && isEventStream(d.contentType(h))
-	if !d.opened {
+	d.heard, d.r.body, d.opened = d.client.clock.Mono(), nil, false
+	switch stream := isEventStream(d.contentType(h)); {
+	case h.status >= 300 || h.frame.done || h.coded || stream && d.req.Peek <= 0:
 		return nil
+	case !stream:
+		return d.whole(h)
 	}
 	r := d.r
+	d.opened = true
 	r.open(h)
 	raw, err := r.first(d.req.Peek)
+	d.heard = d.client.clock.Mono()
 	switch {
 	case err == io.EOF:
 		err = io.ErrUnexpectedEOF
@@ -48,7 +53,32 @@ func (d *doing) peek(h *head) error {
 	}
 	r.renew()
 	h.status, h.contentType = statusOf(data), "application/json"
-	r.refusal = refusalOf(d.req.Head.Endpoint, data)
+	r.body = refusalOf(d.req.Head.Endpoint, data)
+	return nil
+}
+
+// whole reads a buffered answer, and gives it the status that it means. The error is that it broke before its end. One that is
+// too large is: it would be so from every channel, and Body says so.
+func (d *doing) whole(h *head) error {
+	r := d.r
+	d.opened = true
+	r.open(h)
+	body, err := r.readBody()
+	switch {
+	case errors.Is(err, errLarge):
+		return nil
+	case err == nil && len(body) == 0:
+		err = errors.New("it answered with an empty body")
+		fallthrough
+	case err != nil:
+		r.renew()
+		return err
+	}
+	if status, failed := failure(body); failed {
+		r.renew()
+		h.status = status
+	}
+	r.body = body
 	return nil
 }
 
@@ -67,7 +97,7 @@ func (r *Response) open(h *head) {
 func (r *Response) renew() {
 	r.discard()
 	r.events.free()
-	r.frame, r.err, r.giveUp, r.peeked, r.refusal = frame{}, nil, time.Time{}, nil, nil
+	r.frame, r.err, r.giveUp, r.peeked, r.body = frame{}, nil, time.Time{}, nil, nil
 }
 
 // first waits for an event that has data, at most d, and leaves it to NextWithin, with the comments before it; nil: there is

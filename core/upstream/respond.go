@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -30,26 +31,33 @@ type reading struct {
 	err    error     // why no more can be read; io.EOF at a clean end
 	giveUp time.Time // when the silence of a stream is over the idle timeout; zero: it is not silent
 
-	peeked  []byte // of the stream, for the next call of Next
-	refusal []byte // the whole body, where the stream began with an error
-	names   [3]string
-	ticket  ticket // of the attempt that brought the answer
-	caller  uint64
+	peeked []byte // of the stream, for the next call of Next
+	body   []byte // the whole of it, where that was read before the answer was given out
+	names  [3]string
+	ticket ticket // of the attempt that brought the answer
+	caller uint64
 }
 
-// Body reads a whole buffered answer, at most Options.ResponseBytes. The bytes are the caller's. The
+var errLarge = errors.New("over upstream.response_bytes")
+
+// Body gives a whole buffered answer, at most Options.ResponseBytes. The bytes are the caller's. The
 // channel's credential is blotted out, should the provider repeat it.
 func (r *Response) Body() ([]byte, error) {
-	if r.refusal != nil {
-		return r.refusal, nil
+	if r.body != nil {
+		return r.body, nil
 	}
+	r.heed()
+	return r.readBody()
+}
+
+// readBody reads the body to its end.
+func (r *Response) readBody() ([]byte, error) {
 	limit := r.client.opt.ResponseBytes
 	size := int64(1 << 10)
 	if r.frame.kind == byLength {
 		size = min(r.frame.left, limit, 1<<20) // what a peer announces is not yet there
 	}
 	body := make([]byte, 0, size+1)
-	r.heed()
 	for r.err == nil {
 		if len(body) == cap(body) {
 			body = append(body, 0)[:len(body)]
@@ -57,15 +65,12 @@ func (r *Response) Body() ([]byte, error) {
 		n, err := r.read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		if int64(len(body)) > limit {
-			r.fail(llm.Errorf(llm.KindUpstream, "the upstream's answer is over %d bytes", limit), nil)
+			r.fail(llm.Errorf(llm.KindUpstream, "the upstream's answer is over %d bytes", limit), errLarge)
 			break
 		}
 		if err != nil {
 			break
 		}
-	}
-	if r.err == io.EOF && len(body) == 0 && r.Status < 300 {
-		r.fail(llm.Errorf(llm.KindUpstream, "the upstream answered with an empty body"), nil)
 	}
 	if r.err != io.EOF {
 		return nil, r.err

@@ -41,10 +41,10 @@ func TestHidingCopiesNothing(t *testing.T) {
 func TestCredentialIsNeverRelayedAnywhere(t *testing.T) {
 	for _, secret := range []string{`sk-secret-a`, `sk\u002dsecret\u002da`} {
 		body := `{"error":{"message":"bad key ` + secret + `"}}`
-		for _, status := range []int{200, 400} {
+		for status, body := range map[int]string{200: `{"choices":[{"message":{"content":"bad key ` + secret + `"}}]}`, 400: body} {
 			s := newStub(t, func(x *exchange) bool { return x.answer(status, "", body) })
 			r := newRig(t, Options{}, openai("a", s.url))
-			if _, got, err := r.call(); err != nil || got != `{"error":{"message":"bad key [redacted]"}}` {
+			if _, got, err := r.call(); err != nil || got != strings.Replace(body, secret, "[redacted]", 1) {
 				t.Errorf("%d: %v %s", status, err, got)
 			}
 		}

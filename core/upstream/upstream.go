@@ -24,9 +24,9 @@
 //	        hold.Attempt
 //	        take      pool.mu pops an idle connection; it is looked at before use            (lock, then I/O)
 //	        bind      cutter.mu: fail if cut, else the Response owns the connection          (lock, no I/O)
-//	        send, read the head                                                              (I/O; a cut closes the socket)
+//	        send, read the head, and a buffered body or a stream's first event               (I/O; a cut closes the socket)
 //	        judge     relay it, or unbind + close, tell health, next
-//	Next, Body: read; at the clean end
+//	Next, Body: read what is left; at the clean end
 //	    release   cutter.mu: take the connection out; if cut, close it, else pool.mu: put    (one after the other)
 //	Cancel: cutter.mu: mark cut, close the socket if one is bound
 //
@@ -88,7 +88,7 @@ type Options struct {
 	RetryPercent     int   `yaml:"retry_percent"` // of requests in any 10 s that may be sent again, over all channels; 200: all, with 3 attempts
 	ConnectTimeoutMS int64 `yaml:"connect_timeout_ms"`
 	HeaderTimeoutMS  int64 `yaml:"header_timeout_ms"` // request sent to first byte
-	IdleTimeoutMS    int64 `yaml:"idle_timeout_ms"`   // between two reads of a stream
+	IdleTimeoutMS    int64 `yaml:"idle_timeout_ms"`   // between two reads of an answer
 	ResponseBytes    int64 `yaml:"response_bytes"`    // a buffered answer
 	EventBytes       int64 `yaml:"event_bytes"`       // one SSE event
 
