@@ -97,7 +97,7 @@ func (r *Response) open(h *head) {
 func (r *Response) renew() {
 	r.discard()
 	r.events.free()
-	r.frame, r.err, r.giveUp, r.peeked, r.body = frame{}, nil, time.Time{}, nil, nil
+	r.frame, r.err, r.giveUp, r.ends, r.peeked, r.body = frame{}, nil, time.Time{}, time.Time{}, nil, nil
 }
 
 // first waits for an event that has data, at most d, and leaves it to NextWithin, with the comments before it; nil: there is

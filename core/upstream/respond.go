@@ -30,6 +30,7 @@ type reading struct {
 	events events
 	err    error     // why no more can be read; io.EOF at a clean end
 	giveUp time.Time // when the silence of a stream is over the idle timeout; zero: it is not silent
+	ends   time.Time // when a buffered answer has taken too long; zero: it has not begun
 
 	peeked []byte // of the stream, for the next call of Next
 	body   []byte // the whole of it, where that was read before the answer was given out
@@ -37,6 +38,10 @@ type reading struct {
 	ticket ticket // of the attempt that brought the answer
 	caller uint64
 }
+
+// wholeIdles is how many idle timeouts a buffered answer may take in all, from its head on: 10 minutes by default, after which
+// the providers' SDKs give up, too. Some servers send blanks while a request waits its turn, so one would be too few.
+const wholeIdles = 5
 
 var errLarge = errors.New("over upstream.response_bytes")
 
@@ -50,7 +55,7 @@ func (r *Response) Body() ([]byte, error) {
 	return r.readBody()
 }
 
-// readBody reads the body to its end.
+// readBody reads the body to its end, which is to come within wholeIdles.
 func (r *Response) readBody() ([]byte, error) {
 	limit := r.client.opt.ResponseBytes
 	size := int64(1 << 10)
@@ -58,6 +63,7 @@ func (r *Response) readBody() ([]byte, error) {
 		size = min(r.frame.left, limit, 1<<20) // what a peer announces is not yet there
 	}
 	body := make([]byte, 0, size+1)
+	r.ends = r.client.clock.Wall().Add(wholeIdles * r.client.idle)
 	for r.err == nil {
 		if len(body) == cap(body) {
 			body = append(body, 0)[:len(body)]
@@ -140,7 +146,11 @@ func (r *Response) readPast(dst []byte) (int, error) {
 }
 
 func (r *Response) deadline(d time.Duration) {
-	_ = r.conn.sock.SetReadDeadline(r.client.clock.Wall().Add(d)) // fails only on a closed socket: so will the read
+	until := r.client.clock.Wall().Add(d)
+	if !r.ends.IsZero() && r.ends.Before(until) {
+		until = r.ends
+	}
+	_ = r.conn.sock.SetReadDeadline(until) // fails only on a closed socket: so will the read
 }
 
 // broken turns a failed read into the reason that its reader is told.
@@ -150,8 +160,11 @@ func (r *Response) broken(err error) error {
 		r.frame.done = true
 		r.finish()
 	case timedOut(err):
-		r.fail(&llm.Error{Kind: llm.KindTimeout, Code: "upstream_timeout",
-			Message: fmt.Sprintf("the upstream was silent for %d ms", r.client.opt.IdleTimeoutMS)}, err)
+		text := fmt.Sprintf("the upstream was silent for %d ms", r.client.opt.IdleTimeoutMS)
+		if !r.ends.IsZero() && !r.client.clock.Wall().Before(r.ends) {
+			text = fmt.Sprintf("the upstream's answer was not whole after %d ms", wholeIdles*r.client.opt.IdleTimeoutMS)
+		}
+		r.fail(&llm.Error{Kind: llm.KindTimeout, Code: "upstream_timeout", Message: text}, err)
 	default:
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF

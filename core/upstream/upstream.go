@@ -88,7 +88,7 @@ type Options struct {
 	RetryPercent     int   `yaml:"retry_percent"` // of requests in any 10 s that may be sent again, over all channels; 200: all, with 3 attempts
 	ConnectTimeoutMS int64 `yaml:"connect_timeout_ms"`
 	HeaderTimeoutMS  int64 `yaml:"header_timeout_ms"` // request sent to first byte
-	IdleTimeoutMS    int64 `yaml:"idle_timeout_ms"`   // between two reads of an answer
+	IdleTimeoutMS    int64 `yaml:"idle_timeout_ms"`   // between two reads of an answer; a buffered one has wholeIdles of them in all
 	ResponseBytes    int64 `yaml:"response_bytes"`    // a buffered answer
 	EventBytes       int64 `yaml:"event_bytes"`       // one SSE event
 

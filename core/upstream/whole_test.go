@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -88,6 +89,29 @@ func TestAnswersThatBreakOffAreFailures(t *testing.T) {
 		}
 		if open, idle := r.conns("a"); open != idle {
 			t.Errorf("%q: the connection is still open", raw)
+		}
+	}
+}
+
+// A buffered answer may take so long in all, however steadily it comes; so may that of a refusal.
+func TestAnAnswerThatTrickles(t *testing.T) {
+	for _, status := range []string{"200", "400"} {
+		trickles := newStub(t, func(x *exchange) bool {
+			x.send("HTTP/1.1 " + status + " X\r\nTransfer-Encoding: chunked\r\n\r\n")
+			for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && x.chunk(" "); {
+				time.Sleep(5 * time.Millisecond)
+			}
+			return false
+		})
+		r := newRig(t, Options{IdleTimeoutMS: 100}, openai("a", trickles.url))
+		began := time.Now()
+		_, _, err := r.call()
+		if took := time.Since(began); took < 450*time.Millisecond || took > 15*time.Second {
+			t.Errorf("%s: given up after %v", status, took)
+		}
+		asError(t, err, llm.KindTimeout)
+		if open, _ := r.conns("a"); open != 0 {
+			t.Error("the connection is still open")
 		}
 	}
 }
