@@ -30,11 +30,13 @@ const (
 	escapeBytes  = 2  // undoing escapes: one unit for each so many bytes that it saves
 	strayWork    = 2  // replacing what is no UTF-8: for each byte that it adds
 
-	maxPiece    = 512     // bytes; a longer piece counts by its bytes
+	shortPiece  = 512     // bytes that scratch has room for from the beginning
+	maxPiece    = 1 << 17 // bytes; a longer piece counts by its bytes
 	memoBits    = 10      // 1,024 slots, 24 kB
 	memoBytes   = 16      // longest piece that is remembered
 	metBits     = 12      // 4,096 slots, 16 kB
 	keptScratch = 1 << 20 // bytes; a larger buffer for undoing escapes is not kept
+	keptPiece   = 1 << 13 // bytes; nor is a stack for longer pieces
 )
 
 // counting is the scratch of one call: its budget, a buffer to undo escapes in, the stack of merging, the tokens met,
@@ -96,6 +98,9 @@ func borrow(size int) *counting {
 func (c *counting) giveBack() {
 	if cap(c.buf) > keptScratch {
 		c.buf = nil
+	}
+	if len(c.stack.tokens) > keptPiece {
+		c.stack = stack{}
 	}
 	pool.Put(c)
 }

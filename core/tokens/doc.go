@@ -6,7 +6,7 @@
 //  1. Within the budget a count is what OpenAI's tiktoken would give for the text as ordinary text: text that looks like a
 //     special token is text. What is a letter, a mark or a number is asked of Go's edition of Unicode; tiktoken's may be
 //     younger, and a token or two come out otherwise beside a character that only one of them knows.
-//  2. A count is never below that. What the budget does not reach, and a piece of more than 512 bytes, counts by its
+//  2. A count is never below that. What the budget does not reach, and a piece of more than 128 KiB, counts by its
 //     bytes: one token each, two for a three-byte character where vocab.bound can prove it.
 //  3. No input costs more than its budget, 2 ms for each 100 kB begun. A budget is a number of units of work, not a clock, so
 //     the same text always has the same count, but for one thing: a text of a request that was counted exactly is remembered,

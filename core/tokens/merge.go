@@ -240,8 +240,16 @@ func (v *vocab) matchLonger(t []byte, n int, h uint64) (id uint32, size, lookups
 
 // stack is the scratch of one piece: the tokens so far and the positions found to lead nowhere.
 type stack struct {
-	tokens [maxPiece]uint32
-	dead   [maxPiece/64 + 1]uint64
+	tokens []uint32
+	dead   []uint64
+}
+
+// fit makes room for a piece of n bytes.
+func (s *stack) fit(n int) {
+	if n > len(s.tokens) {
+		n = max(n, shortPiece)
+		s.tokens, s.dead = make([]uint32, n), make([]uint64, n/64+1)
+	}
 }
 
 // count is the number of tokens that merging makes of piece, and the work it took. Greedy from the left: take
@@ -249,6 +257,7 @@ type stack struct {
 // shortened. No position dies twice, so the steps are linear in the piece. The tokens are left in the stack. Once the work
 // allowed is spent there are none, and the piece counts by its bytes.
 func (s *stack) count(v *vocab, piece []byte, allowed int) (tokens []uint32, work int) {
+	s.fit(len(piece))
 	clear(s.dead[:len(piece)/64+1])
 	pos, depth := 0, 0
 	id, n, lookups := v.match(piece, len(piece))
