@@ -68,7 +68,7 @@ func plausible(t *testing.T, r *bench.Result) {
 	}
 }
 
-// ratios checks those that others read, by the name in the JSON; nginx may be missing, and is null then.
+// ratios checks those that others read, by the name in the JSON; where nginx is missing its ratio is null.
 func ratios(t *testing.T, stdout string) {
 	var r struct {
 		Ratios map[string]*float64
@@ -79,7 +79,8 @@ func ratios(t *testing.T, stdout string) {
 	}
 	for _, name := range []string{"buffered_process_vs_bare", "streamed_process_vs_bare", "buffered_power_vs_bare", "buffered_process_vs_nginx"} {
 		v, there := r.Ratios[name]
-		if !there || v == nil && !strings.HasSuffix(name, "nginx") || v != nil && (*v < 0.001 || *v > 1000) {
+		mayMiss := strings.HasSuffix(name, "nginx") && os.Getenv("CI") != "true"
+		if !there || v == nil && !mayMiss || v != nil && (*v < 0.001 || *v > 1000) {
 			t.Errorf("ratio %s: %v, %v", name, v, there)
 		}
 	}
