@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -20,10 +21,14 @@ func flagError(c *cobra.Command, err error) error {
 		return unknownChild(c, c.Flags().Arg(0))
 	}
 	text := err.Error()
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
-		text = "unknown flag --" + unknown.GetSpecifiedName()
-		if near := llm.Nearest(unknown.GetSpecifiedName(), flagsOf(c)); near != "" {
-			return usageError("%s: %s; did you mean --%s?", c.CommandPath(), text, near)
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name, short := "--"+unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames()
+		if short != "" {
+			name = "-" + short // of several letters: a long name behind one dash
+		}
+		text = "unknown flag " + name
+		if meant := near(strings.TrimLeft(name, "-"), flagsOf(c)); meant != nil && len(short) != 1 {
+			return usageError("%s: %s; did you mean --%s?", c.CommandPath(), text, either(meant, ", --", " or --"))
 		}
 	}
 	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
@@ -65,16 +70,61 @@ func badValue(bad *pflag.InvalidValueError) string {
 	return "--" + f.Name + ": expected " + want + ", got " + strconv.Quote(bad.GetValue())
 }
 
-// unknownChild names the command nearest to name, or all there are.
+// maxMeant is how many names are offered for one that is unknown.
+const maxMeant = 4
+
+// near is what somebody may have meant by word: the names that have it between their hyphens, else the nearest one, else
+// those of which it is a beginning; nil: none, or too many.
+func near(word string, names []string) (meant []string) {
+	among := func(match func(part string) bool) (found []string) {
+		for _, name := range names {
+			if slices.ContainsFunc(append(strings.Split(name, "-"), name), match) {
+				found = append(found, name)
+			}
+		}
+		return found
+	}
+	if meant = among(func(part string) bool { return part == word }); len(meant) == 0 {
+		if nearest := llm.Nearest(word, names); nearest != "" {
+			return []string{nearest}
+		}
+		meant = among(func(part string) bool { return len(word) > 2 && strings.HasPrefix(part, word) })
+	}
+	if len(meant) > maxMeant {
+		return nil
+	}
+	return meant
+}
+
+// either joins names, the last by another word.
+func either(names []string, comma, or string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], comma) + or + names[last]
+}
+
+// unknownChild names the command nearest to name, or one further down that is called so, or all there are.
 func unknownChild(c *cobra.Command, name string) error {
-	var names []string
+	var names, below []string
 	for _, child := range c.Commands() {
-		if !child.Hidden {
-			names = append(names, child.Name())
+		if child.Hidden {
+			continue
+		}
+		names = append(names, child.Name())
+		for _, grandchild := range child.Commands() {
+			if grandchild.Name() == name && !grandchild.Hidden {
+				below = append(below, child.Name()+" "+name)
+			}
 		}
 	}
-	if near := llm.Nearest(name, names); near != "" {
-		return usageError("unknown command %q for %q; did you mean %q?", name, c.CommandPath(), near)
+	meant := near(name, names)
+	if meant == nil && len(below) > 0 && len(below) <= maxMeant {
+		meant = below
+	}
+	if meant != nil {
+		return usageError("unknown command %q for %q; did you mean \"%s\"?", name, c.CommandPath(), either(meant, `", "`, `" or "`))
 	}
 	return usageError("unknown command %q for %q; it has %s", name, c.CommandPath(), strings.Join(names, ", "))
 }
