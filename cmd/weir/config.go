@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -168,13 +169,20 @@ func (a *app) doctor() *cobra.Command {
 	var path string
 	var asJSON bool
 	c := &cobra.Command{Use: "doctor", Short: "Check configuration, clock, disk, store and upstreams", Args: exactly(),
-		Long: "Check configuration, clock, open files, disk, store and upstreams. Exit code 0: all well, 1: a warning, 2: a failure.",
+		Long: "Check configuration, clock, open files, disk, store and upstreams. Where there is no weir.yaml and none is named, the running\ngateway that $WEIR_ADMIN_URL and $WEIR_ADMIN_TOKEN name is asked. Exit code 0: all well, 1: a warning, 2: a failure.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			checks := doctor.Run(c.Context(), doctor.Options{Path: path, Env: a.env, Clock: a.clock, Prove: a.prove,
+			o := doctor.Options{Path: path, Env: a.env, Clock: a.clock, Prove: a.prove,
 				Open: func(data string) (ledger.Store, error) {
 					st, err := store.Open(data)
 					return untilStopped{st, c.Context()}, err
-				}})
+				}}
+			if r := (&remote{app: a, patient: true}); !c.Flags().Changed("config") && r.resolve() == nil {
+				o.Gateway = r.url
+				o.Ask = func(ctx context.Context, path string) ([]byte, error) {
+					return r.do(ctx, http.MethodGet, path, nil, "")
+				}
+			}
+			checks := doctor.Run(c.Context(), o)
 			worst := doctor.Worst(checks)
 			if err := a.printChecks(checks, worst, asJSON); err != nil || worst == doctor.OK {
 				return err

@@ -65,11 +65,19 @@ type Options struct {
 	Prove func(context.Context, *config.Config) error
 	// Open opens the store of the configuration's data setting.
 	Open func(data string) (ledger.Store, error)
+	// Ask is GET of the admin API of the gateway at the URL Gateway, which is looked at where there is no file; nil: none is
+	// known.
+	Ask     func(ctx context.Context, path string) ([]byte, error)
+	Gateway string
 }
 
-// Run makes all checks that the configuration allows; without a readable one, only that finding.
+// Run makes all checks that the configuration allows; without a readable one, only that finding. Where there is no file, what
+// can be asked of a running gateway is checked.
 func Run(ctx context.Context, o Options) []Check {
 	c, err := config.Load(o.Path, o.Env)
+	if errors.Is(err, fs.ErrNotExist) && o.Ask != nil {
+		return running(ctx, o)
+	}
 	if err != nil {
 		return []Check{badConfig(o.Path, err)}
 	}
@@ -96,7 +104,7 @@ func Run(ctx context.Context, o Options) []Check {
 func badConfig(path string, err error) Check {
 	fix := "mend the file; `weir config check -c " + path + "` repeats this check"
 	if errors.Is(err, fs.ErrNotExist) {
-		fix = "name the file with -c, or write one (README, Run it); `weir demo` needs none"
+		fix = "name the file with -c, or write one (README, Run it); a running gateway is looked at where WEIR_ADMIN_TOKEN and WEIR_ADMIN_URL name it"
 	}
 	return Check{"config", Fail, err.Error(), fix}
 }

@@ -131,3 +131,33 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("%s, %v", raw, err)
 	}
 }
+
+// TestRunningGateway: what a gateway says of itself is judged as what is seen from here is.
+func TestRunningGateway(t *testing.T) {
+	answers := map[string]string{"/readyz": `{"status":"ready","reasons":[]}`, "/admin/ledger/verify": `{"ok":false,"entries":3,"problems":["posted of user 1 is 5, its entries say 4"]}`,
+		"/admin/channels?limit=1000": `{"data":[{"name":"up","state":"enabled","health":{"state":"up"}},{"name":"new","state":"enabled","health":null},
+			{"name":"off","state":"disabled","health":{"state":"disabled"}},{"name":"tired","state":"enabled","health":{"state":"cooling","coolingMs":1500,"lastStatus":429}},
+			{"name":"mute","state":"enabled","health":{"state":"probing","lastStatus":0}}],"nextCursor":null}`}
+	o := doctor.Options{Path: filepath.Join(t.TempDir(), "weir.yaml"), Clock: llm.NewSystemClock(), Env: os.LookupEnv, Gateway: "http://there",
+		Ask: func(_ context.Context, path string) ([]byte, error) {
+			if answers[path] == "" {
+				return nil, errors.New("the gateway answered 503")
+			}
+			return []byte(answers[path]), nil
+		}}
+	found := map[string]doctor.Check{}
+	for _, c := range doctor.Run(t.Context(), o) {
+		found[c.Name] = c
+	}
+	for name, want := range map[string]doctor.Check{"gateway": {Detail: "ready"}, "store": {Status: doctor.Fail, Detail: "posted of user 1"}, "upstream up": {Detail: "up"},
+		"upstream new": {Detail: "enabled"}, "upstream off": {Detail: "disabled"}, "upstream tired": {Status: doctor.Warn, Detail: "cooling, for 1500 ms more; its last answer was a 429"},
+		"upstream mute": {Status: doctor.Warn, Detail: "it did not answer"}, "config": {Detail: "http://there"}} {
+		if c := found[name]; c.Name == "" || c.Status != want.Status || !strings.Contains(c.Detail, want.Detail) || (c.Fix == "") != (c.Status == doctor.OK) {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	delete(answers, "/readyz")
+	if checks := doctor.Run(t.Context(), o); len(checks) != 2 || checks[1].Name != "gateway" || checks[1].Status != doctor.Fail {
+		t.Errorf("%+v", checks)
+	}
+}
