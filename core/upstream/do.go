@@ -16,6 +16,7 @@ import (
 type Client struct {
 	opt    Options
 	idle   time.Duration
+	whole  time.Duration // that a buffered answer may take in all, from its head on
 	budget budget
 	clock  llm.Clock
 	timer  func(time.Duration) (over <-chan time.Time, stop func() bool)
@@ -34,6 +35,7 @@ type Client struct {
 func NewClient(o Options, clock llm.Clock) *Client {
 	c := &Client{opt: o.Defaults(), clock: clock, timer: startTimer, quit: make(chan struct{}), outside: newOutside()}
 	c.idle = time.Duration(c.opt.IdleTimeoutMS) * time.Millisecond
+	c.whole = wholeIdles * c.idle
 	c.budget.percent = int64(c.opt.RetryPercent)
 	c.mu.newest, c.mu.lanes = new(Catalog), make(map[string]*lane)
 	c.done.Go(c.sweep)

@@ -55,7 +55,7 @@ func (r *Response) Body() ([]byte, error) {
 	return r.readBody()
 }
 
-// readBody reads the body to its end, which is to come within wholeIdles.
+// readBody reads the body to its end, which has to come in time.
 func (r *Response) readBody() ([]byte, error) {
 	limit := r.client.opt.ResponseBytes
 	size := int64(1 << 10)
@@ -63,7 +63,7 @@ func (r *Response) readBody() ([]byte, error) {
 		size = min(r.frame.left, limit, 1<<20) // what a peer announces is not yet there
 	}
 	body := make([]byte, 0, size+1)
-	r.ends = r.client.clock.Wall().Add(wholeIdles * r.client.idle)
+	r.ends = r.client.clock.Wall().Add(r.client.whole)
 	for r.err == nil {
 		if len(body) == cap(body) {
 			body = append(body, 0)[:len(body)]
@@ -162,7 +162,7 @@ func (r *Response) broken(err error) error {
 	case timedOut(err):
 		text := fmt.Sprintf("the upstream was silent for %d ms", r.client.opt.IdleTimeoutMS)
 		if !r.ends.IsZero() && !r.client.clock.Wall().Before(r.ends) {
-			text = fmt.Sprintf("the upstream's answer was not whole after %d ms", wholeIdles*r.client.opt.IdleTimeoutMS)
+			text = fmt.Sprintf("the upstream's answer was not whole after %d ms", r.client.whole.Milliseconds())
 		}
 		r.fail(&llm.Error{Kind: llm.KindTimeout, Code: "upstream_timeout", Message: text}, err)
 	default:
