@@ -97,8 +97,12 @@ type Store struct {
 		sync.RWMutex            // held for writing while Badger is closed and opened again
 		db           *badger.DB // never nil; closed for good after Close, or while doubt stands
 	}
-	commits sync.RWMutex // held for writing while the newest log is given room, and none is written; taken last
-	big     struct {
+	commits struct { // one batch at a time, or none while the newest log is given room; taken after life
+		sync.Mutex
+		version uint64 // of the newest batch
+	}
+	versions versions // taken last
+	big      struct {
 		sync.Mutex
 		keys [][]byte // whose values went to the value log since its last Sync
 	}
@@ -149,11 +153,9 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := checkLocked(dir); err != nil {
 		return nil, err
 	}
-	db, err := badger.Open(settings(dir, o.Log))
-	if err != nil {
-		return nil, openError(dir, err)
+	if err := s.openLocked(); err != nil {
+		return nil, err
 	}
-	s.life.db = db
 	s.idle.Add(1)
 	go s.sealer()
 	return s, nil
@@ -319,17 +321,16 @@ func (s *Store) commit(b []ledger.Write) error {
 		return err
 	}
 	defer s.life.RUnlock()
-	txn := s.life.db.NewTransaction(true)
-	defer txn.Discard()
 	entries := make([]badger.Entry, len(b))
-	for i, w := range b {
-		if err := s.set(txn, &entries[i], w); err != nil {
-			return batchError(b, err)
+	err := s.update(func(txn *badger.Txn) error {
+		for i, w := range b {
+			if err := s.set(txn, &entries[i], w); err != nil {
+				return err
+			}
 		}
-	}
-	s.commits.RLock()
-	defer s.commits.RUnlock()
-	if err := txn.Commit(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return batchError(b, err)
 	}
 	return nil
@@ -366,7 +367,7 @@ func (s *Store) Get(key []byte) (value []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	defer s.life.RUnlock()
-	err = s.life.db.View(func(txn *badger.Txn) error {
+	err = s.view(func(txn *badger.Txn) error {
 		item, err := txn.Get(key)
 		if err != nil {
 			return err
@@ -405,7 +406,7 @@ func (s *Store) Scan(prefix, start []byte, reverse bool, visit func(key, value [
 			return err
 		}
 	}
-	err := s.life.db.View(func(txn *badger.Txn) error {
+	err := s.view(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions
 		o.PrefetchSize = 16
 		o.Reverse = reverse

@@ -173,13 +173,11 @@ func (s *Store) renewLocked() error {
 			return fmt.Errorf("writing the store anew after a failed sync: %w", err)
 		}
 	}
-	db, err := badger.Open(settings(s.dir, s.o.Log))
-	if err != nil {
-		return openError(s.dir, err)
+	if err := s.openLocked(); err != nil {
+		return err
 	}
-	s.life.db = db
 	for _, w := range s.mu.again {
-		err := db.Update(func(txn *badger.Txn) error { return s.set(txn, &badger.Entry{}, w) })
+		err := s.update(func(txn *badger.Txn) error { return s.set(txn, &badger.Entry{}, w) })
 		if err != nil {
 			return fmt.Errorf("writing the store anew after a failed sync: %w", err)
 		}
@@ -192,7 +190,7 @@ func (s *Store) renewLocked() error {
 // keepBigLocked reads the values whose log is in doubt, while they can be read.
 func (s *Store) keepBigLocked() error {
 	for _, key := range s.takeBig() {
-		err := s.life.db.View(func(txn *badger.Txn) error {
+		err := s.view(func(txn *badger.Txn) error {
 			item, err := txn.Get(key)
 			if err != nil {
 				return err
