@@ -22,12 +22,13 @@
 //	        fold every entry into a sheet of books laid over the real ones      (no lock: the owner's alone)
 //	        batch = one chunk of the log + the totals the sheet touched
 //	        store.Apply(batch)                                                 (no lock)
-//	        written: merge the sheet; acks.mu { advance, pick the waiters }; wake them
+//	        written: merge the sheet; acks.mu { advance, pick the waiters }; wake each
 //	        failed:  throw the sheet away; tell reserves and changes "failed"; fold the rest again, for ever
 //
 // Groups are natural: while one is written the next gathers in the queue, so a lone request waits for nobody and a
 // busy ledger writes hundreds at once. Two slices change places between the callers and the owner, so nothing is
-// allocated per entry on the request path. A waiter is woken once, by name, when its own ticket is decided.
+// allocated per entry on the request path. A waiter is woken once, with the decision, when its own ticket is decided;
+// one timer ends the waits that take too long.
 //
 // # A store that fails, or does not answer
 //

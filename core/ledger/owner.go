@@ -370,6 +370,7 @@ func (o *owner) before(key []byte) []byte {
 
 // shed decides the reserves and changes among items as failed; endings and progress stay.
 func (o *owner) shed(items []item, first uint64, err error) {
+	var tickets []uint64
 	for i := range items {
 		it := &items[i]
 		switch {
@@ -383,8 +384,9 @@ func (o *owner) shed(items []item, first uint64, err error) {
 			continue
 		}
 		it.shed = true
-		o.l.acks.fail(first+uint64(i), err)
+		tickets = append(tickets, first+uint64(i))
 	}
+	o.l.acks.fail(tickets, err)
 }
 
 // shedQueue does the same to what was queued before the failure was known.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,88 +127,131 @@ var (
 // only what went otherwise is remembered one by one.
 type acks struct {
 	done atomic.Uint64 // every ticket up to here is decided
-	odds atomic.Uint64 // how many tickets were ever decided otherwise than written
+	odd  atomic.Uint64 // the newest ticket that was decided otherwise than written
 	mu   struct {
 		sync.Mutex
-		waiting map[uint64]*waiter
+		waiting []waiter // for what is undecided, in the order they came
 		odd     map[uint64]error
 		order   []uint64 // of odd, a ring
 		oldest  int
 		closed  bool
+		sweep   *time.Timer   // ends what waits for too long
+		sweepAt time.Duration // when that is due; 0: nobody waits
 	}
+	picked []picked         // the owner's
+	timers *llm.SystemClock // the one that timers go by
 }
 
 // rememberOdd bounds the outcomes kept for callers who have not asked yet. A caller asks within its timeout.
 const rememberOdd = 65_536
 
-// waiter is one blocked Wait. Its channel gets exactly one value once it is out of the map.
+// waiter is one blocked Wait. Whoever takes it off the list sends one value, the decision, to its channel.
 type waiter struct {
-	woken chan error
-	timer *time.Timer
-	next  *waiter // another one on the same ticket
+	ticket uint64
+	until  time.Duration
+	woken  chan error
 }
 
-var waiters = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return &waiter{woken: make(chan error, 1), timer: t}
-}}
+// picked is a waiter off the list, and what it is to be told.
+type picked struct {
+	woken chan error
+	err   error
+}
+
+var channels = sync.Pool{New: func() any { return make(chan error, 1) }}
 
 func (a *acks) init() {
-	a.mu.waiting = map[uint64]*waiter{}
+	a.timers = llm.NewSystemClock()
 	a.mu.odd = map[uint64]error{}
+	a.mu.sweep = time.AfterFunc(time.Hour, a.expire)
+	a.mu.sweep.Stop()
 }
 
-// advance decides every ticket up to last; outcome gives the error of the i-th from first (nil: written).
+// advance decides every ticket up to last; outcome gives the error of the i-th from first (nil: written). It is the
+// owner's, as is fail.
 func (a *acks) advance(first, last uint64, outcome []error) {
-	var wake *waiter
 	a.mu.Lock()
-	for t := first; t <= last; t++ {
-		err := outcome[t-first]
+	for i, err := range outcome {
 		if err != nil {
-			a.rememberLocked(t, err)
-		}
-		if len(a.mu.waiting) > 0 {
-			wake = a.collectLocked(t, wake)
+			a.rememberLocked(first+uint64(i), err)
 		}
 	}
 	a.done.Store(last)
+	a.picked = a.pickLocked(a.picked[:0], func(w *waiter) (error, bool) {
+		if w.ticket > last {
+			return nil, false
+		}
+		return outcome[w.ticket-first], true
+	})
 	a.mu.Unlock()
-	for wake != nil {
-		next := wake.next
-		wake.next = nil
-		wake.woken <- nil
-		wake = next
-	}
+	wake(a.picked)
 }
 
-// fail decides one ticket ahead of its turn.
-func (a *acks) fail(ticket uint64, err error) {
+// fail decides tickets, given in ascending order, ahead of their turn.
+func (a *acks) fail(tickets []uint64, err error) {
 	a.mu.Lock()
-	a.rememberLocked(ticket, err)
-	wake := a.collectLocked(ticket, nil)
-	a.mu.Unlock()
-	for wake != nil {
-		next := wake.next
-		wake.next = nil
-		wake.woken <- nil
-		wake = next
+	for _, t := range tickets {
+		a.rememberLocked(t, err)
 	}
+	a.picked = a.pickLocked(a.picked[:0], func(w *waiter) (error, bool) {
+		_, failed := slices.BinarySearch(tickets, w.ticket)
+		return err, failed
+	})
+	a.mu.Unlock()
+	wake(a.picked)
 }
 
-// collectLocked takes the waiters of a ticket out of the map, in front of list.
-func (a *acks) collectLocked(ticket uint64, list *waiter) *waiter {
-	w := a.mu.waiting[ticket]
-	if w == nil {
-		return list
+// expire ends the waits whose time is up.
+func (a *acks) expire() {
+	a.mu.Lock()
+	now := a.timers.Mono()
+	var next time.Duration
+	late := a.pickLocked(nil, func(w *waiter) (error, bool) {
+		if w.until <= now {
+			return errLate, true
+		}
+		if next == 0 || w.until < next {
+			next = w.until
+		}
+		return nil, false
+	})
+	if a.mu.sweepAt = next; next != 0 {
+		a.mu.sweep.Reset(next - now)
 	}
-	delete(a.mu.waiting, ticket)
-	tail := w
-	for tail.next != nil {
-		tail = tail.next
+	a.mu.Unlock()
+	wake(late)
+}
+
+// close wakes everyone who still waits: nothing more will be decided.
+func (a *acks) close() {
+	a.mu.Lock()
+	a.mu.closed = true
+	left := a.pickLocked(nil, func(*waiter) (error, bool) { return errClosed, true })
+	a.mu.sweep.Stop()
+	a.mu.Unlock()
+	wake(left)
+}
+
+// pickLocked appends to list those waiters that are decided, and takes them off the list of those who wait.
+func (a *acks) pickLocked(list []picked, decide func(*waiter) (error, bool)) []picked {
+	all := a.mu.waiting
+	left := all[:0]
+	for i := range all {
+		if err, decided := decide(&all[i]); decided {
+			list = append(list, picked{all[i].woken, err})
+		} else {
+			left = append(left, all[i])
+		}
 	}
-	tail.next = list
-	return w
+	clear(all[len(left):])
+	a.mu.waiting = left
+	return list
+}
+
+func wake(list []picked) {
+	for _, p := range list {
+		p.woken <- p.err
+	}
 }
 
 func (a *acks) rememberLocked(ticket uint64, err error) {
@@ -222,23 +266,7 @@ func (a *acks) rememberLocked(ticket uint64, err error) {
 		a.mu.oldest = (a.mu.oldest + 1) % rememberOdd
 	}
 	a.mu.odd[ticket] = err
-	a.odds.Add(1)
-}
-
-// close wakes everyone who still waits: nothing more will be decided.
-func (a *acks) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.mu.closed = true
-	for t, w := range a.mu.waiting {
-		delete(a.mu.waiting, t)
-		for w != nil {
-			next := w.next
-			w.next = nil
-			w.woken <- nil
-			w = next
-		}
-	}
+	a.odd.Store(max(a.odd.Load(), ticket))
 }
 
 // outcomeLocked is the decision about a ticket, if there is one.
@@ -260,65 +288,48 @@ func (a *acks) outcomeLocked(seq uint64) (err error, decided bool) {
 // already_settled or already_voided; a reserve that could not be written by one of KindUnavailable.
 func (l *Ledger) Wait(ctx context.Context, seq uint64, timeout time.Duration) error {
 	a := &l.acks
-	if seq <= a.done.Load() && a.odds.Load() == 0 {
+	if seq <= a.done.Load() && seq > a.odd.Load() {
 		return nil
 	}
 	if timeout <= 0 {
 		timeout = time.Duration(l.o.SettleTimeoutMS) * time.Millisecond
 	}
+	until := a.timers.Mono() + timeout
 	a.mu.Lock()
 	if err, decided := a.outcomeLocked(seq); decided {
 		a.mu.Unlock()
 		return err
 	}
-	w := waiters.Get().(*waiter)
-	w.next = a.mu.waiting[seq]
-	a.mu.waiting[seq] = w
+	woken := channels.Get().(chan error)
+	a.mu.waiting = append(a.mu.waiting, waiter{seq, until, woken})
+	if a.mu.sweepAt == 0 || until < a.mu.sweepAt {
+		a.mu.sweepAt = until
+		a.mu.sweep.Reset(timeout)
+	}
 	a.mu.Unlock()
-	return a.block(ctx, seq, w, timeout)
+	err := a.block(ctx, woken)
+	channels.Put(woken)
+	return err
 }
 
-func (a *acks) block(ctx context.Context, seq uint64, w *waiter, timeout time.Duration) error {
-	w.timer.Reset(timeout)
-	var gaveUp error
+// block waits to be woken, or for ctx.
+func (a *acks) block(ctx context.Context, woken chan error) error {
+	if ctx.Done() == nil {
+		return <-woken // a select over one more takes as long as all the rest
+	}
 	select {
-	case <-w.woken:
-	case <-ctx.Done():
-		gaveUp = ctx.Err()
-	case <-w.timer.C:
-		gaveUp = errLate
-	}
-	w.timer.Stop()
-	a.mu.Lock()
-	if gaveUp != nil && !a.removeLocked(seq, w) {
-		<-w.woken // already taken out by the owner: its value is on the way, or there
-	}
-	err, decided := a.outcomeLocked(seq)
-	a.mu.Unlock()
-	waiters.Put(w)
-	if !decided && gaveUp == nil {
-		panic("ledger: woken without a decision")
-	}
-	if decided {
+	case err := <-woken:
 		return err
+	case <-ctx.Done():
 	}
-	return gaveUp
-}
-
-// removeLocked takes one waiter off its ticket.
-func (a *acks) removeLocked(seq uint64, w *waiter) bool {
-	head := a.mu.waiting[seq]
-	for p := &head; *p != nil; p = &(*p).next {
-		if *p != w {
-			continue
-		}
-		*p, w.next = w.next, nil
-		if head == nil {
-			delete(a.mu.waiting, seq)
-		} else {
-			a.mu.waiting[seq] = head
-		}
-		return true
+	a.mu.Lock()
+	i := slices.IndexFunc(a.mu.waiting, func(w waiter) bool { return w.woken == woken })
+	if i >= 0 {
+		a.mu.waiting = slices.Delete(a.mu.waiting, i, i+1)
 	}
-	return false
+	a.mu.Unlock()
+	if i < 0 {
+		return <-woken // decided meanwhile: it is on the way, or there
+	}
+	return ctx.Err()
 }

@@ -48,3 +48,34 @@ func TestGivingUpWhileWoken(t *testing.T) {
 		t.Errorf("%d waiters are left", n)
 	}
 }
+
+// One timer ends all waits, each at its own time, whatever the order they came in; those whose time is not up stay.
+func TestEachWaitHasItsTime(t *testing.T) {
+	l := &Ledger{}
+	l.acks.init()
+	ctx, late := context.Background(), make(chan error)
+	long := make(chan error)
+	go func() { long <- l.Wait(ctx, 1, time.Hour) }()
+	for _, timeout := range []time.Duration{30 * time.Millisecond, time.Millisecond, 10 * time.Millisecond} {
+		go func() {
+			from := time.Now()
+			err := l.Wait(ctx, 2, timeout)
+			if took := time.Since(from); took < timeout {
+				t.Errorf("gave up after %v of %v", took, timeout)
+			}
+			late <- err
+		}()
+	}
+	for range 3 {
+		if err := <-late; err != errLate {
+			t.Errorf("late: %v", err)
+		}
+	}
+	if err := l.Wait(ctx, 2, time.Millisecond); err != errLate {
+		t.Errorf("late, after those: %v", err)
+	}
+	l.acks.advance(1, 1, []error{nil})
+	if err := <-long; err != nil {
+		t.Errorf("in time: %v", err)
+	}
+}
