@@ -20,6 +20,9 @@ func (a *app) attack() *cobra.Command {
 			if o.Key == "" {
 				o.Key, _ = a.env("WEIR_KEY")
 			}
+			if base, set := a.env("WEIR_URL"); set && !c.Flags().Changed("base") {
+				o.Base = base
+			}
 			if o.Key == "" {
 				return usageError("attack needs --key (or WEIR_KEY)")
 			}
@@ -33,7 +36,7 @@ func (a *app) attack() *cobra.Command {
 			return a.printAttack(res)
 		}}
 	f := c.Flags()
-	f.StringVar(&o.Base, "base", "http://127.0.0.1:3000", "gateway `URL`, with or without /v1")
+	f.StringVar(&o.Base, "base", "http://127.0.0.1:3000", "gateway `URL`, with or without /v1; $WEIR_URL goes before the default")
 	f.StringVar(&o.Key, "key", "", "client key (default $WEIR_KEY)")
 	f.StringVar(&o.Model, "model", "gpt-4o-mini", "model to ask for")
 	f.IntVar(&o.Total, "total", 20, "how many requests")

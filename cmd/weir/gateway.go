@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/weir-gateway/weir/core/admin"
 	"github.com/weir-gateway/weir/core/alert"
 	"github.com/weir-gateway/weir/core/auth"
@@ -222,6 +224,7 @@ func (g *gateway) writeMetrics(w io.Writer) {
 	g.proxy.WriteMetrics(w)
 	g.alerts.WriteMetrics(w)
 	g.pairs.writeMetrics(w)
+	metrics.WriteProcessMetrics(w)
 }
 
 func adminLabels(cfg *config.Config) (labels []admin.Label) {

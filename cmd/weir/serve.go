@@ -47,12 +47,12 @@ func (a *app) runServe(ctx context.Context, path string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pacing.Go(func() { paceCollector(ctx, a.env) })
+	g.note() // before anything can change the configuration
 	watched, err := a.watch(ctx, hup, g, path)
 	if err == nil { // from the first answer on no change of a file is missed
 		g.start()
 		g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", cfg.Data)
 		g.pairs.remind(g.log, g.clock.Wall())
-		g.note()
 		err = g.superviseUntil(ctx)
 		cancel()
 		<-watched
@@ -69,9 +69,11 @@ func (g *gateway) superviseUntil(ctx context.Context) error {
 	g.supervisor.ready()
 	err := g.wait(ctx)
 	g.supervisor.stopping()
+	g.log.Info("stopping: open requests may end", "listen.drain_ms", g.born.Listen.DrainMS)
 	if serr := g.drained(); err == nil {
 		err = serr
 	}
+	g.log.Info("all requests have ended")
 	end()
 	told.Wait()
 	return err

@@ -256,6 +256,9 @@ func TestGracefulStop(t *testing.T) {
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("serve ended with %v: %s", err, p.log())
 	}
+	if log := p.log(); !strings.Contains(log, "stopping: open requests may end") || !strings.Contains(log, "all requests have ended") {
+		t.Errorf("the log does not tell of the end: %s", log)
+	}
 	p.verify()
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
+	"github.com/weir-gateway/weir/core/upstream"
 )
 
 // meters are the proxy's metrics. Every label value comes from a fixed set or from the operator's own names: what a
@@ -19,8 +20,8 @@ type meters struct {
 	set          *metrics.Set
 	requests     [routes][600]atomic.Pointer[metrics.Counter]         // by endpoint and status
 	denials      [len(axisNames)][256]atomic.Pointer[metrics.Counter] // by axis and kind of dimension
-	seconds      [routes]*metrics.Histogram
-	firstByte    *metrics.Histogram
+	seconds      [routes]*metrics.PrometheusHistogram
+	firstByte    *metrics.PrometheusHistogram
 	input        *metrics.Counter
 	cached       *metrics.Counter
 	output       *metrics.Counter
@@ -35,10 +36,13 @@ type meters struct {
 	attempts     sync.Map // channel name -> *metrics.Counter
 }
 
+// buckets of the histograms, in seconds: from an answer of the gateway's own to the longest stream.
+var buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
 func newMeters(l limit.Limiter) *meters {
 	set := metrics.NewSet()
 	m := &meters{set: set,
-		firstByte:    set.NewHistogram("weir_upstream_first_byte_seconds"),
+		firstByte:    set.NewPrometheusHistogramExt("weir_upstream_first_byte_seconds", buckets),
 		input:        set.NewCounter(`weir_tokens_total{class="input"}`),
 		cached:       set.NewCounter(`weir_tokens_total{class="cached_input"}`),
 		output:       set.NewCounter(`weir_tokens_total{class="output"}`),
@@ -52,7 +56,7 @@ func newMeters(l limit.Limiter) *meters {
 		shadowLimit:  set.NewCounter(`weir_shadow_denials_total{by="limit"}`),
 	}
 	for r := range routes {
-		m.seconds[r] = set.NewHistogram(`weir_request_duration_seconds{endpoint="` + names[r] + `"}`)
+		m.seconds[r] = set.NewPrometheusHistogramExt(`weir_request_duration_seconds{endpoint="`+names[r]+`"}`, buckets)
 	}
 	if open, ok := l.(interface{ Open() int }); ok {
 		set.NewGauge("weir_reservations_open", func() float64 { return float64(open.Open()) })
@@ -66,6 +70,31 @@ func (s *Server) WriteMetrics(w io.Writer) {
 	sent, refused := s.p.Client.Retries()
 	metrics.WriteCounterUint64(w, `weir_upstream_retries_total{result="sent"}`, sent)
 	metrics.WriteCounterUint64(w, `weir_upstream_retries_total{result="refused"}`, refused)
+	if cat := s.snap.Load().Catalog; cat != nil {
+		writeHealth(w, s.p.Client.Health(cat))
+	}
+}
+
+// writeHealth writes how the channels fare, a metric at a time.
+func writeHealth(w io.Writer, channels []upstream.Health) {
+	for _, m := range [...]struct {
+		name string
+		of   func(h *upstream.Health) float64
+	}{
+		{"weir_channel_up", func(h *upstream.Health) float64 {
+			if h.State == "up" {
+				return 1
+			}
+			return 0
+		}},
+		{"weir_channel_in_flight", func(h *upstream.Health) float64 { return float64(h.InFlight) }},
+		{"weir_channel_limit", func(h *upstream.Health) float64 { return float64(h.Limit) }},
+		{"weir_channel_waiting", func(h *upstream.Health) float64 { return float64(h.Waiting) }},
+	} {
+		for i := range channels {
+			metrics.WriteGaugeFloat64(w, m.name+"{channel="+strconv.Quote(channels[i].Channel)+"}", m.of(&channels[i]))
+		}
+	}
 }
 
 func (m *meters) observe(c *call, took time.Duration) {

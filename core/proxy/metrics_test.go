@@ -58,3 +58,31 @@ func TestTheLogNamesNoPolicyOfAnotherRequest(t *testing.T) {
 		}
 	}
 }
+
+// Whoever scrapes sees how each channel fares, and histograms that Prometheus can take quantiles of.
+func TestMetricsOfChannelsAndTimes(t *testing.T) {
+	up := newPlayer(t)
+	r := newRig(t, func(s *setup) {
+		s.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[0].ConcurrencyLimit = up.URL, 7 }
+	})
+	c, a := r.chunks("/v1/chat/completions", streamed(everyRoute[0])), up.play()
+	name := `{channel="openai-1"}`
+	for _, line := range []string{"weir_channel_up" + name + " 1", "weir_channel_in_flight" + name + " 1", "weir_channel_limit" + name + " 7", "weir_channel_waiting" + name + " 0"} {
+		if !r.metered(line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+	end := []byte(`data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n")
+	a.send(end, len(end))
+	a.end()
+	for range 2 {
+		_, err := c.next()
+		must(t, err)
+	}
+	r.idle()
+	for _, line := range []string{"weir_channel_in_flight" + name + " 0", `weir_request_duration_seconds_bucket{endpoint="chat",le="300"} 1`} {
+		if !r.metered(line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+}

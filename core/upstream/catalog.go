@@ -283,7 +283,7 @@ func parseBase(raw string) (site, error) {
 	s.address = net.JoinHostPort(s.name, port)
 	ip, err := netip.ParseAddr(s.name)
 	if err == nil && forbidden(ip) {
-		return site{}, llm.Errorf(llm.KindInvalid, "%q: link-local and metadata addresses are never connected to", raw)
+		return site{}, llm.Errorf(llm.KindInvalid, "%q: link-local, metadata and unspecified addresses are never connected to", raw)
 	}
 	s.loopback = isLocalName(s.name) || err == nil && ip.IsLoopback()
 	s.local = s.loopback || err == nil && local(ip)
