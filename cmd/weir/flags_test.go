@@ -128,7 +128,7 @@ func TestAttackSaysWhatWasWrong(t *testing.T) {
 		t.Errorf("with a wrong model: exit %d, %s%s", code, out, stderr)
 	}
 	must(t, env, "user", "balance", "1", "--set", "0")
-	out, stderr, code = weir(t, env, "attack", "--base", env["WEIR_URL"], "--total", "1", "--concurrency", "1")
+	out, stderr, code = weir(t, env, "attack", "--total", "1", "--concurrency", "1")
 	if code != exitDone || !strings.Contains(out, `"402": 1`) || !strings.Contains(stderr, "note: the first error that is no 429 is 402: ") {
 		t.Errorf("without a balance: exit %d, %s%s", code, out, stderr)
 	}
