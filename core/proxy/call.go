@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -48,8 +47,8 @@ type call struct {
 
 	granted llm.Tokens // of output: the cap that the upstream was sent
 	watch   watch
-	cancel  context.CancelFunc
 	live    atomic.Pointer[upstream.Response]
+	began   func(*upstream.Response) // goesOut, bound once
 	relay   relay
 
 	rates     rates
@@ -95,6 +94,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *call {
 		c = new(call)
 		c.watch.init(c, &s.watches)
 		c.relay.init(c)
+		c.began = c.goesOut
 	}
 	if c.plan, ok = s.plans.Get().(*plan); !ok {
 		c.plan = new(plan)
@@ -120,7 +120,7 @@ func (s *Server) release(c *call) {
 		c.conn.call.Store(nil)
 	}
 	dropBody(&c.ctx.Request)
-	c.ctx, c.conn, c.snap, c.caller, c.body, c.model, c.cancel = nil, nil, nil, nil, nil, nil, nil
+	c.ctx, c.conn, c.snap, c.caller, c.body, c.model = nil, nil, nil, nil, nil, nil
 	c.route, c.streaming = routeNone, false
 	c.granted, c.rates, c.record, c.outcome = 0, rates{}, record{}, outcome{}
 	s.shelve(c)
@@ -167,17 +167,16 @@ func dropBody(q *fasthttp.Request) {
 	q.ResetBody()
 }
 
-// cutUpstream ends whatever is open towards the upstream; the watcher calls it when the client has left.
-func (c *call) cutUpstream() {
-	c.cancel()
-	if resp := c.live.Load(); resp != nil {
+// goesOut makes the answer that is asked for the one to cut. The watcher may have looked for it just before it was there.
+func (c *call) goesOut(resp *upstream.Response) {
+	if c.live.Store(resp); c.gone() {
 		resp.Cancel()
 	}
 }
 
-// interrupt ends a stream. It may come from anywhere and meet a call that serves another request by now: only who interrupts
-// all of them may call it.
-func (c *call) interrupt() {
+// cutUpstream ends whatever is open towards the upstream: the watcher calls it when the client has left. Whoever else does may
+// meet a call that serves another request by now, so only who cuts all of them may.
+func (c *call) cutUpstream() {
 	if resp := c.live.Load(); resp != nil {
 		resp.Cancel()
 	}
@@ -191,10 +190,6 @@ func (c *call) closeUpstream() {
 	}
 	if resp := c.live.Swap(nil); resp != nil {
 		resp.Close()
-	}
-	if c.cancel != nil {
-		c.cancel()
-		c.cancel = nil
 	}
 }
 

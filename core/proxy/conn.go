@@ -473,7 +473,7 @@ func (cs *conns) interrupt() {
 	cs.mu.Lock()
 	for c := range cs.mu.open {
 		if at := c.call.Load(); at != nil {
-			at.interrupt()
+			at.cutUpstream()
 		}
 	}
 	cs.mu.Unlock()

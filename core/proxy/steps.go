@@ -239,19 +239,13 @@ func unavailable(err error) error {
 // send carries the request to an upstream, with the client watched meanwhile.
 func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error) {
 	h := &c.ctx.Request.Header
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel = cancel
 	c.attempts.res, c.granted = res, res.Granted()
 	c.request = upstream.Request{Head: &c.head, Body: c.body, Model: c.model, Granted: c.granted, RequestID: string(c.hex[:]), Caller: c.caller.Org.ID, Peek: s.heartbeat(),
-		Beta: c.beta(), Version: h.Peek("Anthropic-Version"), Sim: h.Peek("X-Sim")}
+		Beta: c.beta(), Version: h.Peek("Anthropic-Version"), Sim: h.Peek("X-Sim"), Began: c.began}
 	c.watch.start(c.conn)
-	resp, err := s.p.Client.Do(ctx, c.snap.Catalog, &c.request, &c.attempts)
+	resp, err := s.p.Client.Do(context.Background(), c.snap.Catalog, &c.request, &c.attempts)
 	if err != nil {
 		return nil, s.lost(c, err)
-	}
-	c.live.Store(resp)
-	if c.gone() { // the watcher may have looked for resp just before it was there
-		resp.Cancel()
 	}
 	c.record.channel, c.record.first = resp.Channel.Name, resp.FirstByte-c.start
 	return resp, nil

@@ -175,6 +175,7 @@ type cutter struct {
 	mu struct {
 		sync.Mutex
 		conn  *conn
+		end   context.CancelFunc // of what waits without a connection; nil: nothing does
 		fired bool
 	}
 }
@@ -183,8 +184,28 @@ func (k *cutter) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.fired = true
+	if k.mu.end != nil {
+		k.mu.end()
+	}
 	if k.mu.conn != nil {
 		k.mu.conn.abort()
+	}
+}
+
+// waits is ctx for what waits without a connection, a dial or a place: it ends with the cut, too. Whoever waited calls end.
+func (k *cutter) waits(ctx context.Context) (until context.Context, end func()) {
+	until, cancel := context.WithCancel(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.end = cancel
+	if k.mu.fired {
+		cancel()
+	}
+	return until, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.mu.end = nil
+		cancel()
 	}
 }
 

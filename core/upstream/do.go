@@ -182,7 +182,8 @@ func (c *Client) follow(cat *Catalog) (gone []*lane) {
 // also where its status is that of a success. Otherwise a
 // *llm.Error (KindUpstream, with a wait when all cool down; KindTimeout; KindRateLimited with a wait; KindNotFound for no
 // channel). When ctx ends, the connection is cut at once, in any phase until Response.Close, and ctx.Err() is returned; that
-// never counts as a channel's failure. ctx should be one of package context's own types: others cost a goroutine per call.
+// never counts as a channel's failure. ctx should be one of package context's own types: others cost a goroutine per call. One that never ends
+// costs nothing, and Request.Began is then the way to cut.
 func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) (*Response, error) {
 	rt, err := cat.route(req)
 	if err != nil {
@@ -198,6 +199,9 @@ func (c *Client) Do(ctx context.Context, cat *Catalog, req *Request, hold Hold) 
 	r := &Response{reading: reading{client: c, ctx: ctx}}
 	if ctx.Done() != nil {
 		r.stop = context.AfterFunc(ctx, r.cut)
+	}
+	if req.Began != nil {
+		req.Began(r)
 	}
 	o := newOutgoing(req)
 	answered := false
@@ -442,7 +446,7 @@ func (d *doing) early(c *conn, h *head, sent error) error {
 // connect takes a connection and makes it the call's, to be cut from now on.
 func (d *doing) connect(fresh bool) (c *conn, reused bool, err error) {
 	d.reached = false
-	if c, reused, err = d.lane.take(d.r.ctx, fresh); err != nil {
+	if c, reused, err = d.lane.take(&d.r.reading, fresh); err != nil {
 		return nil, false, err
 	}
 	if !d.r.bind(c) {

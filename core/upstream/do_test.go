@@ -674,9 +674,38 @@ func TestContextCutsEveryPhase(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 10*time.Second {
 			t.Errorf("%s: %v after %v", name, err, time.Since(start))
 		}
+		req.Began = func(a *Response) { time.AfterFunc(30*time.Millisecond, a.Cancel) }
+		if _, err = r.client.Do(context.Background(), r.cat, req, new(watcher)); err != context.Canceled {
+			t.Errorf("%s, cancelled: %v", name, err)
+		}
 		if h := r.client.Health(r.cat)[0]; h.Failures != 0 {
 			t.Errorf("%s: %+v", name, h)
 		}
+	}
+}
+
+// A request that waits for a place is cut where it stands, and one that is cut before it began goes nowhere.
+func TestCancelCutsWhoWaits(t *testing.T) {
+	release := make(chan bool)
+	st := newStub(t, func(x *exchange) bool { <-release; return fine(x) })
+	a := openai("a", st.url)
+	a.ConcurrencyLimit = 1
+	r := newRig(t, Options{QueueRequests: 5, QueueWaitMS: 60_000}, a)
+	first := crowd(t, r, st, 1)
+	for _, began := range []func(*Response){
+		func(a *Response) { time.AfterFunc(30*time.Millisecond, a.Cancel) },
+		(*Response).Cancel,
+	} {
+		req := newRequest(t, r.cat, llm.Chat, plainBody)
+		req.Began = began
+		if _, err := r.client.Do(context.Background(), r.cat, req, new(watcher)); err != context.Canceled {
+			t.Error(err)
+		}
+	}
+	close(release)
+	first.Wait()
+	if n := st.requests.Load(); n != 1 {
+		t.Errorf("%d requests reached the upstream", n)
 	}
 }
 

@@ -110,7 +110,7 @@ func (l *lane) refused(t ticket, p *place, now time.Duration, v verdict) {
 
 // take gives an idle connection that is still good, or a new one, with the deadline for sending and for the head set.
 // fresh asks for a new one.
-func (l *lane) take(ctx context.Context, fresh bool) (c *conn, reused bool, err error) {
+func (l *lane) take(r *reading, fresh bool) (c *conn, reused bool, err error) {
 	for !fresh {
 		c := l.pool.pop(l.clock.Mono())
 		if c == nil {
@@ -124,6 +124,8 @@ func (l *lane) take(ctx context.Context, fresh bool) (c *conn, reused bool, err 
 	if !l.pool.enter() {
 		return nil, false, &fullError{l.channel.Name, l.pool.open}
 	}
+	ctx, end := r.waits(r.ctx)
+	defer end()
 	if c, err = l.dial(ctx); err != nil {
 		l.pool.leave()
 		return nil, false, err

@@ -157,11 +157,13 @@ func (d *doing) stand(l *line, seen []bool, until time.Duration) (picked bool) {
 func (d *doing) pause(all *waiting, length time.Duration) bool {
 	over, stop := d.client.timer(length)
 	defer stop()
+	ctx, end := d.r.waits(d.r.ctx)
+	defer end()
 	select {
 	case <-over:
 		return true
 	case <-all.done:
-	case <-d.r.ctx.Done():
+	case <-ctx.Done():
 	}
 	return false
 }

@@ -181,6 +181,10 @@ type Request struct {
 	Version   []byte        // anthropic-version of the client; empty: 2023-06-01
 	Peek      time.Duration // how long the first event of a stream is waited for, so that an error in it is the attempt's; 0: it is not looked at
 	Sim       []byte        // x-sim of the client, for tests; sent only to channels on a loopback address
+
+	// Began is told of the answer before anything is done for it, in Do's goroutine: from then on Cancel cuts the call, whatever
+	// it waits for. nil: nobody is.
+	Began func(*Response)
 }
 
 // Hold is what Do tells the owner of the reservation about each attempt; the proxy stands behind it. All calls come
