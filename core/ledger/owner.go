@@ -68,9 +68,10 @@ func newOwner(l *Ledger) *owner {
 // run writes groups until the ledger is closed and the queue is empty.
 func (o *owner) run() {
 	defer o.l.running.Done()
+	q := &o.l.queue
 	for {
-		o.l.queue.gather()
-		items, first := o.l.queue.take(o.spare)
+		q.gather()
+		items, first, closed := q.take(o.spare)
 		if len(items) > 0 {
 			o.drain(items, first)
 			clear(items)
@@ -81,13 +82,10 @@ func (o *owner) run() {
 			continue
 		}
 		o.spare = items
-		select {
-		case <-o.l.queue.wake:
-		case <-o.l.stop:
-			if o.l.queue.empty() {
-				return
-			}
+		if closed {
+			return
 		}
+		<-q.wake
 	}
 }
 

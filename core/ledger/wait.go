@@ -14,7 +14,7 @@ import (
 // queue is the one FIFO between the callers and the owner. Tickets number its items; they are what Wait waits on.
 // Two slices change places, so that neither side allocates.
 type queue struct {
-	wake  chan struct{} // holds one token when there may be something to take
+	wake  chan struct{} // holds one token when there may be something to take, or the queue was closed
 	limit int
 	mu    struct {
 		sync.Mutex
@@ -72,17 +72,16 @@ func (q *queue) refuseLocked(must, progress bool, down error) error {
 	return nil
 }
 
-// take gives everything queued and the ticket of the first, in exchange for an empty slice to fill next.
-func (q *queue) take(spare []item) ([]item, uint64) {
+// take gives everything queued and the ticket of the first, in exchange for an empty slice to fill next. Closed says that
+// no more will come.
+func (q *queue) take(spare []item) (items []item, first uint64, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	items, first := q.mu.items, q.mu.first
+	items, first = q.mu.items, q.mu.first
 	q.mu.items = spare[:0]
 	q.mu.first += uint64(len(items))
-	return items, first
+	return items, first, q.mu.closed
 }
-
-func (q *queue) empty() bool { return q.len() == 0 }
 
 func (q *queue) len() int {
 	q.mu.Lock()
