@@ -107,7 +107,7 @@ func (b *books) takeCopy(key, value []byte) error {
 		r, err := readOpen(value)
 		if err == nil {
 			b.opens[r.reserve.ID] = r
-			b.hold(r.reserve, +1)
+			b.hold(r.reserve)
 		}
 		return err
 	}

@@ -126,7 +126,7 @@ func (b *books) reserve(e *llm.Entry, chunk uint64) error {
 	}{open{at: chunk}, *e}
 	made.reserve = &made.entry
 	b.opens[e.ID] = &made.open
-	b.hold(e, +1)
+	b.hold(e)
 	return nil
 }
 
@@ -140,11 +140,13 @@ func (b *books) end(e *llm.Entry) (*llm.Entry, error) {
 		e.Cost = 0
 	}
 	b.close(e.ID, e.Kind)
-	b.hold(r, -1)
-	if e.Cost != 0 {
+	if held(r) != 0 || e.Cost != 0 {
 		a := b.user(r.UserID)
+		a.held = llm.AddMicro(a.held, -held(r))
 		a.posted = llm.AddMicro(a.posted, e.Cost)
 		b.users[r.UserID] = a
+	}
+	if e.Cost != 0 {
 		for _, label := range r.Labels() {
 			if label != 0 {
 				q := quotaID{r.KeyID, label}
@@ -169,13 +171,21 @@ func charged(e *llm.Entry) bool {
 	return e.Kind == llm.EntrySettle && (e.Status == llm.StatusFinalized || e.Status == llm.StatusPartial)
 }
 
-func (b *books) hold(r *llm.Entry, sign llm.Micro) {
-	if !r.Billed || r.Held == 0 {
+func (b *books) hold(r *llm.Entry) {
+	if held(r) == 0 {
 		return
 	}
 	a := b.user(r.UserID)
-	a.held = llm.AddMicro(a.held, sign*r.Held)
+	a.held = llm.AddMicro(a.held, r.Held)
 	b.users[r.UserID] = a
+}
+
+// held is what a reservation takes from the balance.
+func held(r *llm.Entry) llm.Micro {
+	if !r.Billed {
+		return 0
+	}
+	return r.Held
 }
 
 // lost names what an ending or a progress came too late for. An ending that is no longer remembered was written

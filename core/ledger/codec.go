@@ -40,8 +40,19 @@ type coder struct {
 }
 
 // bases are the entries that the next ones of a chunk are told as differences from: by kind, and at 0 the reserve
-// that goes with an ending.
-type bases [llm.EntryCredit + 1]llm.Entry
+// that goes with an ending. Nil is the empty entry.
+type bases [llm.EntryCredit + 1]*llm.Entry
+
+// next gives the base of an entry, and makes the entry that of the next one.
+func (b *bases) next(k llm.EntryKind, e *llm.Entry) *llm.Entry {
+	base := b[k]
+	if b[k] = e; base == nil {
+		return &noEntry
+	}
+	return base
+}
+
+var noEntry llm.Entry
 
 // appendEntry appends the wire form of e to b.
 func appendEntry(b []byte, e, base *llm.Entry) []byte {
@@ -217,13 +228,12 @@ func readChunkHead(b []byte) (h chunkHead, rest []byte, err error) {
 	return h, b, nil
 }
 
-// appendPair appends an entry of a chunk and, for an ending, the reserve it ends.
+// appendPair appends an entry of a chunk and, for an ending, the reserve it ends. Both must stay as they are until the
+// chunk is complete.
 func appendPair(b []byte, e, reserve *llm.Entry, last *bases) []byte {
-	b = appendEntry(b, e, &last[e.Kind])
-	last[e.Kind] = *e
+	b = appendEntry(b, e, last.next(e.Kind, e))
 	if ends(e.Kind) {
-		b = appendEntry(b, reserve, &last[0])
-		last[0] = *reserve
+		b = appendEntry(b, reserve, last.next(0, reserve))
 	}
 	return b
 }
@@ -235,7 +245,7 @@ func readChunk(b []byte, visit func(i int, e, reserve *llm.Entry) error) (chunkH
 	if err != nil {
 		return h, err
 	}
-	var last bases
+	var last [len(bases{})]llm.Entry
 	own := func(k llm.EntryKind) *llm.Entry { return &last[k] }
 	ended := func(llm.EntryKind) *llm.Entry { return &last[0] }
 	var e, r llm.Entry

@@ -126,11 +126,12 @@ func TestChunkSize(t *testing.T) {
 		r.ID, r.RequestID, r.AtMS = 3<<40|i, random.Uint64(), 1_790_000_000_000+int64(i/4)
 		r.Usage.InputTokens += llm.Tokens(random.IntN(20) - 10)
 		r.Held = r.Price.Hold(r.Usage.InputTokens, 4096)
-		b = appendPair(b, &r, nil, &last)
+		made := r
+		b = appendPair(b, &made, nil, &last)
 		e := llm.Entry{Kind: llm.EntrySettle, ID: r.ID, Status: llm.StatusFinalized, AtMS: r.AtMS + 900, Channel: "east", HTTPStatus: 200,
 			Usage: llm.Usage{InputTokens: r.Usage.InputTokens, OutputTokens: llm.Tokens(random.IntN(500))}, LatencyMS: int64(random.IntN(900)), FirstMS: int64(random.IntN(300))}
 		e.Cost = r.Price.Cost(e.Usage)
-		b = appendPair(b, &e, &r, &last)
+		b = appendPair(b, &e, &made, &last)
 	}
 	if len(b)/100 > 80 {
 		t.Errorf("a request takes %d bytes", len(b)/100)

@@ -27,7 +27,7 @@ func (l *Ledger) restore() (State, error) {
 		}
 	}
 	for _, r := range o.books.opens {
-		o.books.hold(r.reserve, +1)
+		o.books.hold(r.reserve)
 	}
 	recovered, err := o.recover()
 	if err != nil {
