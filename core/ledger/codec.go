@@ -40,19 +40,20 @@ type coder struct {
 }
 
 // bases are the entries that the next ones of a chunk are told as differences from: by kind, and at 0 the reserve
-// that goes with an ending. Nil is the empty entry.
-type bases [llm.EntryCredit + 1]*llm.Entry
+// that goes with an ending.
+type bases struct {
+	last  [llm.EntryCredit + 1]*llm.Entry // nil: the empty one
+	empty llm.Entry
+}
 
 // next gives the base of an entry, and makes the entry that of the next one.
 func (b *bases) next(k llm.EntryKind, e *llm.Entry) *llm.Entry {
-	base := b[k]
-	if b[k] = e; base == nil {
-		return &noEntry
+	base := b.last[k]
+	if b.last[k] = e; base == nil {
+		return &b.empty
 	}
 	return base
 }
-
-var noEntry llm.Entry
 
 // appendEntry appends the wire form of e to b.
 func appendEntry(b []byte, e, base *llm.Entry) []byte {
@@ -245,7 +246,7 @@ func readChunk(b []byte, visit func(i int, e, reserve *llm.Entry) error) (chunkH
 	if err != nil {
 		return h, err
 	}
-	var last [len(bases{})]llm.Entry
+	var last [llm.EntryCredit + 1]llm.Entry
 	own := func(k llm.EntryKind) *llm.Entry { return &last[k] }
 	ended := func(llm.EntryKind) *llm.Entry { return &last[0] }
 	var e, r llm.Entry
