@@ -164,10 +164,10 @@ func reason(ep llm.Endpoint, body []byte, tree map[string]json.RawMessage, param
 		depth, tokens, key := measure(body)
 		return depth > llm.MaxDepth || tokens > llm.MaxTokens || key > llm.MaxKeyBytes
 	}
-	if nested || top == "file_id" || top == "id" || top == "type" || top == "file" || top == "audio" || top == "source" || top == "encrypted_content" {
+	if nested {
 		return strings.Contains(string(body), `\`) || below != "" && !nothing(tree[top]) // escaped, or ill-shaped inside
 	}
-	if ambiguous(body, top) {
+	if ambiguous(body, top) || lookAlike(body, top) {
 		return true
 	}
 	raw, given := tree[top]
@@ -231,7 +231,7 @@ func ambiguous(body []byte, name string) bool {
 		}
 		written := string(bytes.TrimLeft(body[before:dec.InputOffset()], ", \t\r\n"))
 		s, _ := tok.(string)
-		if strings.EqualFold(strings.NewReplacer("\u0130", "i", "\u0131", "i").Replace(s), name) {
+		if folds(s, name) {
 			if times++; written != `"`+name+`"` {
 				return true
 			}
@@ -242,6 +242,28 @@ func ambiguous(body []byte, name string) bool {
 		}
 	}
 	return times > 1
+}
+
+// lookAlike tells whether a name anywhere in a body is another in another spelling.
+func lookAlike(body []byte, name string) bool {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	for {
+		before := dec.InputOffset()
+		tok, err := dec.Token()
+		if err != nil {
+			return false
+		}
+		after := dec.InputOffset()
+		named := bytes.HasPrefix(bytes.TrimLeft(body[after:], " \t\r\n"), []byte{':'})
+		if s, _ := tok.(string); named && folds(s, name) && string(bytes.TrimLeft(body[before:after], ":, \t\r\n")) != `"`+name+`"` {
+			return true
+		}
+	}
+}
+
+// folds tells whether a lenient reader may take s for name.
+func folds(s, name string) bool {
+	return strings.EqualFold(strings.NewReplacer("\u0130", "i", "\u0131", "i").Replace(s), name)
 }
 
 // measure gives how deep a body is, how many names and values it has, and the length of its longest name as written.

@@ -45,7 +45,7 @@ var pieces = strings.Split(`"model":"b",|"MODEL":"b",|"\u006dodel":"b",|"Model":
 	`"N":5,|"stream":true,|"stream":false,|"\u0073tream":true,|,"stream":1|"max_output_tokens":4,|"max_completion_tokens":8,|"best_of":2,|null|true|false|`+
 	`0|-0|-1|1|2147483647|2147483648|1e2|1E+2|1.0|0100|99999999999999999999|1e400|"100"|[]|{}|[[[[|]]]]|{"a":|}|{|[|]|,|:|"|\|/|\u0000|\ud83d\ude00|\ud800|`+
 	`\u00|\x41|\"|/**/|//|NaN|Infinity|+1|.5|5.|0x1|'|""|"x":1,|"x":"y",|,"x":[1,2]|"__proto__":{"model":"c"},|"constructor":1,|"messages":[],|"user":"v",|`+
-	`"stream_options":{"include_usage":false},|"include_usage":true|"include_usage":null|{"a":1,"a":2}|"toString":1,`+
+	`"stream_options":{"include_usage":false},|"include_usage":true|"include_usage":null|{"a":1,"a":2}|"toString":1,|"FILE_ID":"f",|"fi\u212ae":{},|"Type":"item_reference",|"\u0069d":"x",|"cont\u0045nt":"c",`+
 	"|\x00|\x01|\n|\r\n|\t| |\u00a0|\ufeff|\u2028|\u212a|\u017f|\u0131|\xff|\xc0\xaf|\xed\xa0\x80|\xe4\xb8|\U0001f600|\x7f|\x0b|\x0c", "|")
 
 func (m *mutator) pick(from []string) string { return from[m.IntN(len(from))] }

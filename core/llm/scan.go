@@ -27,7 +27,8 @@ const (
 //     MaxDepth deep, with MaxTokens names and values, and names of MaxKeyBytes.
 //  2. A known member is written exactly so and once. A name that is not byte-equal to a known one but becomes it
 //     by undoing escapes and folding case ("MODEL", "max_to\u212aens", "\u006dodel") is refused: some upstreams
-//     would obey it, others not. The same holds inside stream_options and metadata.
+//     would obey it, others not. The same holds inside stream_options and metadata, in tools and in every part of an input. A
+//     type in other letters is what it folds to, and text.
 //  3. Whatever stands inside a known input container counts: a string under an unknown name as text, an object or
 //     array under an unknown name as raw JSON. Only places that providers bill by the image or by the file are left
 //     out, so a body can cost too many tokens here, never too few.

@@ -1,7 +1,5 @@
 package llm
 
-import "bytes"
-
 // part kinds, from the member "type" of an object inside an input container.
 const (
 	kindOther     = iota // unknown: billed by its text
@@ -235,45 +233,44 @@ func (o *object) kept() bool {
 }
 
 func (s *scanner) partMember(o *object, name []byte, message bool) {
-	o.more = o.more || string(name) != "id" && string(name) != "type"
-	switch string(name) {
-	case "role", "text":
+	f := fieldNamed(name)
+	o.more = o.more || f != fieldID && f != fieldType
+	switch f {
+	case fieldContent:
 		s.content()
-	case "content", "tool_calls", "function", "function_call", "output", "summary":
-		s.content()
-	case "type":
-		o.kinds |= 1 << s.partType()
-	case "image_url":
+	case fieldType:
+		o.kinds |= s.partType()
+	case fieldImage:
 		o.image = true
 		s.skip()
-	case "input_audio", "audio", "file", "file_data", "file_url":
+	case fieldFile:
 		o.file = o.file || s.peek() != 'n'
 		s.attachment()
-	case "source":
+	case fieldSource:
 		s.source(o)
-	case "data", "result":
+	case fieldBytes:
 		s.bytes(o)
-	case "id":
+	case fieldID:
 		o.id = o.id || s.peek() != 'n'
 		s.setting()
-	case "file_id":
+	case fieldFileID:
 		s.fileID("file_id")
-	case "encrypted_content":
+	case fieldSealed:
 		start := s.i
 		s.raw()
 		whole := s.i-start > len(`""`) && s.b[start] == '"'
 		o.sealed, o.open = o.sealed || whole, o.open || !whole
-	case "call_id", "tool_call_id", "tool_use_id", "status", "detail", "media_type", "cache_control":
+	case fieldSetting:
 		s.setting()
-	case "url", "signature":
+	case fieldSkipped:
 		s.skip()
-	case "name":
+	case fieldName:
 		if message && s.peek() == '"' {
 			s.h.Names++
 		}
 		s.content()
 	default:
-		s.plain(name)
+		s.unlisted(name)
 		s.raw()
 	}
 }
@@ -285,13 +282,15 @@ func (s *scanner) attachment() {
 		return
 	}
 	for more := s.enter('}'); more; more = s.more('}') {
-		switch name := s.key().In(s.b); string(name) {
-		case "file_id":
+		switch name := s.key().In(s.b); fieldNamed(name) {
+		case fieldFileID:
 			s.fileID("file_id")
-		case "id": // of a sound that an earlier answer made
+		case fieldID: // of a sound that an earlier answer made
 			s.fileID("audio")
+		case fieldNone:
+			s.unlisted(name)
+			s.skip()
 		default:
-			s.plain(name)
 			s.skip()
 		}
 	}
@@ -305,50 +304,24 @@ func (s *scanner) fileID(param string) {
 	s.raw()
 }
 
-// plain refuses a name that only its escapes keep from being one that refers to something.
-func (s *scanner) plain(name []byte) {
-	if bytes.IndexByte(name, '\\') < 0 {
-		return
-	}
-	var buf [32]byte
-	switch like := fold(buf[:0], name); string(like) {
-	case "file_id", "id", "type", "file", "audio", "source", "encrypted_content":
-		s.fail(string(like), "%q reads like %q; write it exactly so", clip(name), like)
-	}
-}
-
-// partType reads a type; an unknown one means text.
-func (s *scanner) partType() int {
+// partType reads a type, as the bits of its kinds; an unknown one means text. One that an upstream must undo escapes or fold
+// case to know is both.
+func (s *scanner) partType() uint8 {
 	if s.peek() != '"' {
 		s.raw()
-		return kindOther
+		return 1 << kindOther
 	}
 	v := s.str()
 	kind := v.In(s.b)
-	if s.escaped {
+	kinds := uint8(1) << kindNamed(kind)
+	if !plainName(kind) {
 		var buf [32]byte
-		kind = fold(buf[:0], kind)
+		kinds |= 1 << kindNamed(fold(buf[:0], kind))
 	}
-	switch string(kind) {
-	case "image", "image_url", "input_image", "computer_screenshot":
-		return kindImage
-	case "file", "input_file", "document", "input_audio", "audio", "container_upload":
-		return kindFile
-	case "text", "content":
-		return kindText
-	case "base64":
-		return kindBase64
-	case "image_generation_call":
-		return kindPicture
-	case "item_reference":
-		return kindReference
-	case "reasoning":
-		return kindReasoning
-	}
-	if v.End-v.Off > shortSetting {
+	if kinds == 1<<kindOther && len(kind) > shortSetting {
 		s.push(int(v.Off), int(v.End), false)
 	}
-	return kindOther
+	return kinds
 }
 
 // source reads where an image or a document comes from: bytes, a URL, or text.

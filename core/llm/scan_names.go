@@ -297,3 +297,86 @@ func decodeRune(raw []byte) (rune, int) {
 }
 
 func clip(raw []byte) []byte { return raw[:min(len(raw), 64)] }
+
+// field is what a member's name means inside a part.
+type field uint8
+
+const (
+	fieldNone field = iota
+	fieldContent
+	fieldType
+	fieldImage
+	fieldFile
+	fieldSource
+	fieldBytes
+	fieldID
+	fieldFileID
+	fieldSealed
+	fieldSetting
+	fieldSkipped
+	fieldName
+)
+
+// fieldNamed finds a name written exactly.
+func fieldNamed(name []byte) field {
+	switch string(name) {
+	case "role", "text", "content", "tool_calls", "function", "function_call", "output", "summary":
+		return fieldContent
+	case "type":
+		return fieldType
+	case "image_url":
+		return fieldImage
+	case "input_audio", "audio", "file", "file_data", "file_url":
+		return fieldFile
+	case "source":
+		return fieldSource
+	case "data", "result":
+		return fieldBytes
+	case "id":
+		return fieldID
+	case "file_id":
+		return fieldFileID
+	case "encrypted_content":
+		return fieldSealed
+	case "call_id", "tool_call_id", "tool_use_id", "status", "detail", "media_type", "cache_control":
+		return fieldSetting
+	case "url", "signature":
+		return fieldSkipped
+	case "name":
+		return fieldName
+	}
+	return fieldNone
+}
+
+// unlisted refuses a name that means nothing inside a part but reads like one that does.
+func (s *scanner) unlisted(name []byte) {
+	if plainName(name) {
+		return
+	}
+	var buf [32]byte
+	if like := fold(buf[:0], name); fieldNamed(like) != fieldNone {
+		exact := string(like)
+		s.fail(exact, "%q reads like %q; write it exactly so", clip(name), exact)
+	}
+}
+
+// kindNamed is the kind of part that a type means.
+func kindNamed(kind []byte) int {
+	switch string(kind) {
+	case "image", "image_url", "input_image", "computer_screenshot":
+		return kindImage
+	case "file", "input_file", "document", "input_audio", "audio", "container_upload":
+		return kindFile
+	case "text", "content":
+		return kindText
+	case "base64":
+		return kindBase64
+	case "image_generation_call":
+		return kindPicture
+	case "item_reference":
+		return kindReference
+	case "reasoning":
+		return kindReasoning
+	}
+	return kindOther
+}

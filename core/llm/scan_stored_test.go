@@ -2,6 +2,8 @@ package llm
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -114,5 +116,56 @@ func TestInputThatTheProviderKeepsIsNoted(t *testing.T) {
 	var h Head
 	if err := ScanHead(Chat, []byte(`{"model":"m","messages":[{"id":"x"}],"conversation":"c"}`), &h); err != nil || h.Stored {
 		t.Errorf("chat keeps nothing: %v, %v", h.Stored, err)
+	}
+}
+
+// An upstream that takes names without regard to case, as encoding/json does, must not find a reference, or what holds one,
+// under a name that is none here. A type decides too; one in another case is taken both ways.
+func TestReferencesUnderNamesInAnotherCase(t *testing.T) {
+	const chat, responses, messages = `{"model":"m","messages":[%s]}`, `{"model":"m","input":[%s]}`, `{"model":"m","messages":[{"role":"user","content":[%s]}]}`
+	for _, x := range []struct {
+		ep           Endpoint
+		frame, where string
+		param        string
+	}{
+		{Responses, responses, `{"role":"user","content":[{"type":"input_file","FILE_ID":"f"}]}`, "file_id"},
+		{Responses, responses, `{"role":"user","Content":[{"type":"input_file","file_id":"f"}]}`, "content"},
+		{Responses, responses, `{"role":"user","content":[{"type":"input_file","f\u0131le_id":"f"}]}`, "file_id"},
+		{Responses, responses, `{"role":"user","content":[{"type":"input_file","fıle_id":"f"}]}`, "file_id"},
+		{Responses, responses, `{"Type":"item_reference","id":"msg_1"}`, "type"},
+		{Responses, responses, `{"role":"user","content":"a","TYPE":"item_reference","id":"msg_1"}`, "type"},
+		{Responses, responses, `{"type":"message","ID":"msg_1"}`, "id"},
+		{Responses, responses, `{"type":"reasoning","id":"rs_1","Encrypted_Content":"gAAA"}`, "encrypted_content"},
+		{Responses, responses, `{"type":"function_call_output","call_id":"c","OUTPUT":[{"type":"input_file","file_id":"f"}]}`, "output"},
+		{Responses, `{"model":"m","input":"x","tools":[%s]}`, `{"type":"file_search","Vector_Store_IDs":["vs_1"]}`, "tools.vector_store_ids"},
+		{Chat, chat, `{"role":"user","content":[{"type":"file","file":{"File_Id":"x"}}]}`, "file_id"},
+		{Chat, chat, `{"role":"user","content":[{"type":"file","File":{"file_id":"x"}}]}`, "file"},
+		{Chat, chat, `{"role":"assistant","Audio":{"id":"audio_1"}}`, "audio"},
+		{Chat, chat, `{"role":"assistant","audio":{"Id":"audio_1"}}`, "id"},
+		{Messages, messages, `{"type":"document","source":{"type":"file","FILE_ID":"f"}}`, "file_id"},
+		{Messages, messages, `{"type":"document","\u017fource":{"type":"file","file_id":"f"}}`, "source"},
+		{Messages, messages, `{"type":"container_upload","File_ID":"f"}`, "file_id"},
+	} {
+		var h Head
+		var e *Error
+		body := fmt.Sprintf(x.frame, x.where)
+		if err := ScanHead(x.ep, []byte(body), &h); !errors.As(err, &e) || e.Param != x.param || !strings.Contains(e.Message, "reads like") {
+			t.Errorf("%s: %v, refers by %q", body, err, h.Refers)
+		}
+	}
+	for body, want := range map[string]Head{
+		`{"type":"Item_Reference","id":"msg_1","status":"x"}`:                                 {Refers: "input", Stored: true},
+		`{"type":"ITEM_REFERENCE","id":"msg_1","content":"a"}`:                                {Refers: "input", Stored: true},
+		`{"type":"Reasoning","id":"rs_1","summary":[]}`:                                       {Refers: "input", Stored: true},
+		`{"role":"user","content":[{"type":"Input_Image","image_url":"data:x"}]}`:             {Images: 1},
+		`{"role":"user","content":[{"type":"input_F\u0131le","filename":"a"}]}`:               {Files: true},
+		`{"role":"user","content":[{"type":"document","source":{"type":"TEXT","data":"a"}}]}`: {Files: true},
+		`{"role":"user","content":[{"type":"Message","Foo":"a","toolCallId":"b"}]}`:           {},
+	} {
+		var h Head
+		err := ScanHead(Responses, fmt.Appendf(nil, responses, body), &h)
+		if err != nil || h.Refers != want.Refers || h.Stored != want.Stored || h.Images != want.Images || h.Files != want.Files {
+			t.Errorf("%s: refers by %q, stored %v, %d images, files %v, %v", body, h.Refers, h.Stored, h.Images, h.Files, err)
+		}
 	}
 }

@@ -32,6 +32,9 @@ func TestReferencesToWhatTheProviderKeepsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", x.more, f)
 		}
 	}
+	for _, part := range []string{`{"type":"input_file","FILE_ID":"f"}`, `{"type":"file","file":{"File_Id":"f"}}`, `{"Type":"item_reference","id":"msg_1"}`, `{"type":"Item_Reference","id":"msg_1"}`} {
+		r.post("/v1/responses", `{"model":"gpt-4o","input":[`+part+`]}`).want(t, 400).code(t, "invalid_request_error")
+	}
 	if _, n := up.took(); n != 0 || len(r.journal.of(llm.EntryReserve)) != 0 {
 		t.Errorf("%d requests, %d reserves", n, len(r.journal.of(llm.EntryReserve)))
 	}
