@@ -196,8 +196,8 @@ func settings(dir string, log *slog.Logger) badger.Options {
 		WithDetectConflicts(false). // one writer
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(tableBytes).
-		WithBaseTableSize(tableBytes / 2).
-		WithNumMemtables(2).
+		WithBaseTableSize(tableBytes). // the buffers that a table is built in are twice that, or thrice when they must grow
+		WithNumMemtables(1).           // that wait, beside the one that is written to and the one that becomes a table
 		WithNumCompactors(2).
 		WithNumGoroutines(1).
 		WithCompression(options.None).
