@@ -40,7 +40,7 @@ func TestAChangedChannelIsHeardOfByWhoWaits(t *testing.T) {
 	hold := standing{t.Context(), make(chan string)}
 	for range 4 {
 		go func() {
-			_, _ = f.client.Do(t.Context(), cat, &upstream.Request{Head: &head, Body: body, Model: model, Caller: 1}, hold)
+			_, _ = f.client.Do(t.Context(), cat, &upstream.Request{Head: &head, Body: body, Model: model, Caller: upstream.Caller{Org: 1, Key: 1}}, hold)
 		}()
 	}
 	sent := func() string {

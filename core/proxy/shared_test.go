@@ -28,24 +28,28 @@ func (r *rig) another(k auth.Key) []string {
 	return []string{"Authorization", "Bearer " + other}
 }
 
-// What one key's requests bring upon the only channel is not the other keys' trouble.
+// What one key's requests bring upon the only channel is not the other keys' trouble, be they of its org or of another.
 func TestOneKeysStormDoesNotTakeTheChannelFromOthers(t *testing.T) {
 	for _, sim := range []string{"status=500", "status=503", "status=403", "reset=headers"} {
 		t.Run(sim, func(t *testing.T) {
 			r := newRig(t)
-			other := r.second()
+			r.dir.SetUser(auth.User{ID: idUser + 1, OrgID: idOrg, Name: "colleague"})
+			r.limits.LoadBalance(idUser+1, startBalance, 0)
+			others := [][]string{r.second(), r.another(auth.Key{ID: idKey + 1, UserID: idUser + 1, Name: "colleague's"})}
 			for range 12 {
 				r.post("/v1/chat/completions", chat("gpt-4o", ""), "x-sim", sim).want(t, 502)
 			}
 			for range 3 {
-				r.post("/v1/chat/completions", chat("gpt-4o", ""), other...).want(t, 200)
+				for _, other := range others {
+					r.post("/v1/chat/completions", chat("gpt-4o", ""), other...).want(t, 200)
+				}
 			}
 		})
 	}
 }
 
-// An org is one caller, however many keys its users take turns with.
-func TestTwoKeysOfAnOrgAreOneCaller(t *testing.T) {
+// What the requests of an org bring about is not the trouble of others, however many keys its users take turns with.
+func TestTwoKeysOfAnOrgAreNotTwoOrgs(t *testing.T) {
 	for _, sim := range []string{"status=500", "status=403", "reset=headers"} {
 		t.Run(sim, func(t *testing.T) {
 			r := newRig(t)

@@ -240,7 +240,7 @@ func unavailable(err error) error {
 func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error) {
 	h := &c.ctx.Request.Header
 	c.attempts.res, c.granted = res, res.Granted()
-	c.request = upstream.Request{Head: &c.head, Body: c.body, Model: c.model, Granted: c.granted, RequestID: string(c.hex[:]), Caller: c.caller.Org.ID, Peek: s.heartbeat(),
+	c.request = upstream.Request{Head: &c.head, Body: c.body, Model: c.model, Granted: c.granted, RequestID: string(c.hex[:]), Caller: upstream.Caller{Org: c.caller.Org.ID, Key: c.caller.Key.ID}, Peek: s.heartbeat(),
 		Beta: c.beta(), Version: h.Peek("Anthropic-Version"), Sim: h.Peek("X-Sim"), Began: c.began}
 	c.watch.start(c.conn)
 	resp, err := s.p.Client.Do(context.Background(), c.snap.Catalog, &c.request, &c.attempts)

@@ -47,7 +47,7 @@ func TestRetriesAreAShareOfRequests(t *testing.T) {
 // answered lets a call of a caller succeed on every channel, so that none sleeps.
 func (r *rig) answered(caller uint64) {
 	for _, ch := range r.cat.Channels() {
-		r.client.lane(ch).health.succeed(ticket{}, r.clock.Mono(), 200, caller)
+		r.client.lane(ch).health.succeed(ticket{caller: sole(caller)}, r.clock.Mono(), 200)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestAStormOfFailuresDoesNotMultiply(t *testing.T) {
 	a, b, c := newStub(t, status(500, "")), newStub(t, status(500, "")), newStub(t, status(500, ""))
 	r := newRig(t, Options{}, openai("a", a.url), openai("b", b.url), openai("c", c.url))
 	req := newRequest(t, r.cat, llm.Chat, plainBody)
-	req.Caller = 7
+	req.Caller = sole(7)
 	const calls = 500
 	var last error
 	for range calls {
@@ -86,7 +86,7 @@ func TestARetryWithoutRoomIsNone(t *testing.T) {
 	first.Priority = 1
 	r := newRig(t, Options{}, first, openai("b", vacant(t)))
 	req := newRequest(t, r.cat, llm.Chat, plainBody)
-	req.Caller = 7
+	req.Caller = sole(7)
 	for range 3 * budgetFloor {
 		r.answered(7)
 		_, err := r.client.Do(context.Background(), r.cat, req, &watcher{deny: map[string]bool{"b": true}})

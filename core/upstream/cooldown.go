@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,12 +10,12 @@ const (
 	coolFirst  = time.Second     // the first cool-down of a rate limit or a failure, when the channel names none
 	coolAuth   = time.Minute     // a credential does not heal by itself
 	coolMost   = time.Minute     // no cool-down is longer, whatever the channel asks for
-	threshold  = 3               // failures in a row before a channel cools, or one caller rests
+	threshold  = 3               // failures in a row before a channel cools, or a key rests; keys of an org before it does
 	probeEvery = 2 * time.Second // a probe without a verdict does not keep the next one waiting longer than this
 	coolShift  = 6               // doublings until coolMost is reached from coolFirst
 	coolBusy   = 8 * time.Second // no cool-down of a channel that only has too much to do is longer, unless it asks for more
 	coolLeast  = 20 * time.Millisecond
-	maxFaults  = 8 // callers whose failures are remembered
+	maxFaults  = 8 // keys, and orgs, whose failures are remembered
 
 	yieldFor = 100 * time.Millisecond // how long after a cool-down the probe is left to others than the caller who caused it
 )
@@ -41,20 +42,24 @@ func (c class) full() bool { return c == limited || c == busy }
 //
 // 429, 503, 529, 401 and 402 cool at once; other failures and 403 after threshold in a row. A channel that has too much
 // to do says how long it wants to be left alone, or is asked again soon: a probe is one request, and a long sleep wastes
-// what it could have done. A 503 that names no wait keeps only its caller away until a second one gets it. A 429 that
+// what it could have done. A 503 that names no wait keeps only its caller away until another gets it. A 429 that
 // names none does not cool where there were only too many at once; see gate. Each cool-down starts an epoch; verdicts of
 // calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
 // failure. Calls that were cut say nothing at all.
 //
-// Nobody puts a channel to sleep for the others. A caller is an org: its users make keys as they like, and two of those
-// must not pass for two callers. What failed after a request was sent can be that request's own fault, so a row of
-// failures counts only when more than one caller had them. A caller rests alone after threshold failures of its own,
-// even where others are answered in between: else a broken channel would get each request of a sole caller first, and
-// the budget of retries would soon lose most of them. A request that breaks channels keeps its sender away, then, and
-// not for long where others are answered; several such senders rest each for itself. So does a caller rest whose 429 cooled the channel and who gets another while
-// the others are answered: a provider says 429 to a single request that is too large, too. Where others ask, too,
-// whoever caused a cool-down waits yieldFor longer, so that the probe is theirs; and when its own probe fails, that
-// neither doubles the cool-down nor keeps another caller from probing.
+// Nobody puts a channel to sleep for the others: no key for the other keys of its org, and no org for other orgs, for its
+// users make keys as they like, and two of those must not pass for two orgs. What failed after a request was sent can be
+// that request's own fault, so a row of failures counts only when more than one org had them. A key rests alone after
+// threshold failures of its own, even where others are answered in between: else a broken channel would get each request of
+// a sole caller first, and the budget of retries would soon lose most of them. When threshold keys of an org have failed,
+// and none of the org was answered in between, the org rests; a key that is known to fail by itself is no news of it. A
+// request that breaks channels keeps its sender away, then, and not for long where others are answered; several such
+// senders rest each for itself. So does a key rest, or an org with several such keys, whose 429 cooled the channel and who
+// gets another while the others are answered: a provider says 429 to a single request that is too large, too.
+//
+// Where others ask, too, the probe is theirs: whoever caused a cool-down, and whoever failed since its last answer, waits
+// yieldFor longer than other orgs, and other keys of its org. When the probe of whoever caused it fails, that neither doubles
+// the cool-down nor keeps another org from probing, nor another key where it is the same one.
 type health struct {
 	mu struct {
 		sync.Mutex
@@ -62,23 +67,31 @@ type health struct {
 		class    class // why it cools
 		epoch    uint64
 		failures int64         // in a row
-		caller   uint64        // of the latest of them
-		several  bool          // they are not all one caller's requests' fault
+		org      uint64        // of the latest of them
+		several  bool          // they are not all one org's requests' fault
 		level    int           // cool-downs in a row
 		until    time.Duration // Mono: end of the cool-down; when probing, when the next probe may go
 		last     int           // status
 
-		latest uint64 // who asked last
-		shared bool   // more than one caller has asked
-		cause  uint64 // the caller whose failure began the latest cool-down; 0: not known, or healed since
-		faults [maxFaults]fault
+		latest  Caller // who asked last
+		shared  bool   // more than one org has asked
+		divided bool   // more than one key of an org has
+		cause   Caller // whose failure began the latest cool-down; zero: not known
+		keys    faults
+		orgs    faults
 	}
 }
 
-// fault is what is remembered of one caller, until it is answered.
+// faults are what is remembered of some keys, or orgs.
+type faults struct {
+	any bool // some are
+	of  [maxFaults]fault
+}
+
+// fault is what is remembered of one key or org, until it is answered.
 type fault struct {
-	caller uint64        // 0: free, or of whom is not known and never rests
-	row    int           // of its failures, whoever else is answered
+	id     uint64        // 0: free, or of whom is not known and never rests
+	row    int           // of a key's failures, whoever else is answered; of an org, how many keys failed
 	failed time.Duration // Mono of the latest
 	own    time.Duration // Mono: it may not try before it, nor before until
 	rests  int           // alone and in a row
@@ -86,31 +99,72 @@ type fault struct {
 	blamed bool          // it rests, or put the channel to sleep
 	// suspect: since then others were answered and it was not, so a 429 may be about its requests alone
 	suspect bool
+	keys    [threshold]uint64 // of an org, those that row counts
 }
 
-// faultLocked finds what is remembered of a caller; nil: nothing is.
-func (h *health) faultLocked(caller uint64) *fault {
-	for i := range h.mu.faults {
-		if f := &h.mu.faults[i]; f.caller == caller {
+// find gives what is remembered of id; nil: nothing is.
+func (fs *faults) find(id uint64) *fault {
+	for i := range fs.of {
+		if !fs.any {
+			break
+		}
+		if f := &fs.of[i]; f.id == id {
 			return f
 		}
 	}
 	return nil
 }
 
-// blameLocked is where the failures of a caller are remembered, in place of whoever failed longest ago and does not rest.
-func (h *health) blameLocked(caller uint64) *fault {
-	f := h.faultLocked(caller)
+// blame is where a failure of id is remembered, in place of whoever failed longest ago and does not rest.
+func (fs *faults) blame(id uint64, now time.Duration) *fault {
+	f := fs.find(id)
 	if f == nil {
-		f = &h.mu.faults[0]
-		for i := range h.mu.faults {
-			if o := &h.mu.faults[i]; max(o.failed, o.own) < max(f.failed, f.own) {
+		f = &fs.of[0]
+		for i := range fs.of {
+			if o := &fs.of[i]; max(o.failed, o.own) < max(f.failed, f.own) {
 				f = o
 			}
 		}
-		*f = fault{caller: caller}
+		*f = fault{id: id}
 	}
+	fs.any, f.failed = true, now
 	return f
+}
+
+// heal forgets what there is of id, which was answered, or of all, for 0. Of the others it is known that they failed where
+// others succeed.
+func (fs *faults) heal(id uint64, now time.Duration) {
+	if !fs.any {
+		return
+	}
+	fs.any = false
+	for i := range fs.of {
+		f := &fs.of[i]
+		if id == 0 || f.id == id || f.id == 0 {
+			*f = fault{}
+			continue
+		}
+		fs.any = true
+		f.rests, f.suspect = 0, f.blamed
+		f.own = min(f.own, now+coolFirst)
+	}
+}
+
+// acquit forgets what failed, as it is the channel's now, but not the suspects: others were answered meanwhile.
+func (fs *faults) acquit() {
+	for i := range fs.of {
+		if f := &fs.of[i]; !f.suspect {
+			*f = fault{}
+		}
+	}
+}
+
+// counts adds a key of an org to those that failed.
+func (f *fault) counts(key uint64) {
+	if f.row < len(f.keys) && !slices.Contains(f.keys[:f.row], key) {
+		f.keys[f.row] = key
+		f.row++
+	}
 }
 
 type state uint8
@@ -125,45 +179,62 @@ const (
 type ticket struct {
 	epoch  uint64
 	probe  bool
-	caller uint64
+	caller Caller
 }
 
-func (h *health) admit(now time.Duration, caller uint64) (ticket, bool) {
+func (h *health) admit(now time.Duration, caller Caller) (ticket, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.shared = h.mu.shared || h.mu.latest != 0 && caller != h.mu.latest
-	h.mu.latest = caller
+	if latest := h.mu.latest; latest != caller {
+		h.mu.shared = h.mu.shared || latest != Caller{} && latest.Org != caller.Org
+		h.mu.divided = h.mu.divided || latest.Org == caller.Org
+		h.mu.latest = caller
+	}
 	if now < h.openLocked(caller) {
 		return ticket{}, false
 	}
-	if h.mu.state == up {
-		f := h.faultLocked(caller)
-		probe := f != nil && f.own > 0
-		if probe {
-			f.own = now + probeEvery
-		}
-		return ticket{h.mu.epoch, probe, caller}, true
+	t := ticket{h.mu.epoch, h.mu.state != up, caller}
+	if t.probe {
+		h.mu.state, h.mu.until = probing, now+probeEvery
+		return t, true
 	}
-	h.mu.state, h.mu.until = probing, now+probeEvery
-	return ticket{h.mu.epoch, true, caller}, true
+	for _, f := range h.faultsLocked(caller) {
+		if f != nil && f.own > 0 {
+			f.own, t.probe = now+probeEvery, true
+		}
+	}
+	return t, true
+}
+
+// faultsLocked are what is remembered of a caller's key and org, each nil where nothing is.
+func (h *health) faultsLocked(caller Caller) [2]*fault {
+	return [...]*fault{h.mu.keys.find(caller.Key), h.mu.orgs.find(caller.Org)}
 }
 
 // openLocked is from when on a caller may try.
-func (h *health) openLocked(caller uint64) (at time.Duration) {
+func (h *health) openLocked(caller Caller) (at time.Duration) {
 	if h.mu.state != up {
 		at = h.mu.until
 	}
-	if caller != 0 && caller == h.mu.cause && h.mu.state == cooling && h.mu.shared {
+	if h.mu.state == cooling && h.mu.shared && caller.Org != 0 && caller.Org == h.mu.cause.Org {
 		at += yieldFor
 	}
-	if f := h.faultLocked(caller); f != nil {
-		at = max(at, f.own)
+	both := h.faultsLocked(caller)
+	key, org := both[0], both[1]
+	if org != nil {
+		at = max(at, org.own)
+	}
+	if key != nil && h.mu.divided && at > 0 {
+		at += yieldFor
+	}
+	if key != nil {
+		at = max(at, key.own)
 	}
 	return at
 }
 
 // succeed: the channel answered, be it with a complaint about the request.
-func (h *health) succeed(t ticket, now time.Duration, status int, caller uint64) {
+func (h *health) succeed(t ticket, now time.Duration, status int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = status
@@ -171,18 +242,8 @@ func (h *health) succeed(t ticket, now time.Duration, status int, caller uint64)
 		return
 	}
 	h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
-	if caller == 0 || caller == h.mu.cause {
-		h.mu.cause = 0
-	}
-	for i := range h.mu.faults {
-		f := &h.mu.faults[i]
-		if caller == 0 || caller == f.caller {
-			*f = fault{}
-			continue
-		}
-		f.rests, f.suspect = 0, f.blamed // it failed where others succeed
-		f.own = min(f.own, now+coolFirst)
-	}
+	h.mu.keys.heal(t.caller.Key, now)
+	h.mu.orgs.heal(t.caller.Org, now)
 }
 
 // verdict is what a failed attempt says about its channel.
@@ -190,7 +251,6 @@ type verdict struct {
 	class  class
 	status int           // 0: there was no answer
 	wait   time.Duration // what the channel asked for; 0: nothing
-	caller uint64        // 0: not known
 	unsent bool          // nothing of a request was sent: it is no request's fault
 	crowd  bool          // a 429 for there being too many at once, as far as the gate can tell
 }
@@ -229,42 +289,60 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) upshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = v.status
-	f := h.blameLocked(v.caller)
-	f.failed = now
-	if v.crowd && v.wait == 0 && t.epoch == h.mu.epoch && !f.suspect {
-		f.blamed = v.caller != 0
+	key, org := h.mu.keys.blame(t.caller.Key, now), h.mu.orgs.blame(t.caller.Org, now)
+	if key.row < threshold {
+		org.counts(key.id)
+	}
+	suspect := key.suspect || org.suspect && org.row > 1
+	if v.crowd && v.wait == 0 && t.epoch == h.mu.epoch && !suspect {
+		key.blamed, org.blamed = key.id != 0, org.id != 0
 		return known
 	}
-	h.mu.several = h.mu.several || v.unsent || v.caller == 0 || h.mu.failures > 0 && v.caller != h.mu.caller
+	h.mu.several = h.mu.several || v.unsent || org.id == 0 || h.mu.failures > 0 && org.id != h.mu.org
 	h.mu.failures++
-	h.mu.caller = v.caller
-	f.row++
+	h.mu.org = org.id
+	key.row++
 	if t.epoch != h.mu.epoch {
 		if v.class.full() && h.mu.state == cooling {
 			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
 		}
 		return known
 	}
-	patient := v.class == failing || v.status == 403
-	switch {
-	case h.mu.state != up:
-		h.coolLocked(f, now, &v)
+	if h.mu.state != up {
+		h.coolLocked(key, org, now, &v)
 		return known
-	case patient && f.row >= threshold && !h.mu.several:
+	}
+	patient, f := v.class == failing || v.status == 403, key
+	switch {
+	case patient && !h.mu.several:
 		v.class = failing // a 403 that one caller gets is about its requests, not about the credential
+		if key.row <= threshold && org.row >= threshold {
+			f = org
+		} else if key.row < threshold {
+			return known
+		}
 	case patient && h.mu.failures < threshold:
 		return known
 	case v.vague() && !h.mu.several:
-	case v.class.full() && f.suspect:
+		if org.row > 1 {
+			f = org
+		}
+	case v.class.full() && suspect:
+		if !key.suspect {
+			f = org
+		}
 	default:
-		h.coolLocked(f, now, &v)
+		h.coolLocked(key, org, now, &v)
 		return asleep
 	}
 	f.rest(t, now, &v)
+	if f == key && t.probe && org.own > 0 {
+		org.own = now // it says nothing about the org
+	}
 	return alone
 }
 
-// rest keeps one caller from the channel: nobody else has seen it fail.
+// rest keeps a key, or an org, from the channel: nobody else has seen it fail.
 func (f *fault) rest(t ticket, now time.Duration, v *verdict) {
 	if now < f.own && !t.probe {
 		return // old news: the call began before the rest
@@ -273,19 +351,27 @@ func (f *fault) rest(t ticket, now time.Duration, v *verdict) {
 	f.rests++
 }
 
-// coolLocked begins a cool-down, for which f is to blame.
-func (h *health) coolLocked(f *fault, now time.Duration, v *verdict) {
-	alone := h.mu.state != up && v.caller != 0 && v.caller == h.mu.cause && !v.unsent && v.class != refused
+// coolLocked begins a cool-down, for which a key and its org are to blame.
+func (h *health) coolLocked(key, org *fault, now time.Duration, v *verdict) {
+	alone := h.mu.state != up && org.id != 0 && org.id == h.mu.cause.Org && !v.unsent && v.class != refused
 	h.mu.state, h.mu.class = cooling, v.class
 	h.mu.epoch++
 	if alone {
+		f := org
+		if key.id == h.mu.cause.Key {
+			f = key
+		}
 		h.mu.until, f.own = now+min(v.wait, coolMost), now+v.asks(h.mu.level-1)
 		return
 	}
 	h.mu.until = now + v.asks(h.mu.level)
 	h.mu.level++
-	h.mu.cause = v.caller
-	h.mu.faults = [maxFaults]fault{{caller: v.caller, failed: now, blamed: v.caller != 0}} // it is the channel's now
+	h.mu.cause = Caller{org.id, key.id}
+	h.mu.keys.acquit()
+	h.mu.orgs.acquit()
+	key, org = h.mu.keys.blame(h.mu.cause.Key, now), h.mu.orgs.blame(h.mu.cause.Org, now)
+	key.blamed, org.blamed = key.id != 0, org.id != 0
+	org.counts(key.id)
 }
 
 // forget: the attempt ended for reasons of ours. A probe that was cut leaves the next call to probe.
@@ -297,23 +383,29 @@ func (h *health) forget(t ticket, now time.Duration) {
 	case h.mu.state == probing:
 		h.mu.state, h.mu.until = cooling, now
 	case h.mu.state == up:
-		if f := h.faultLocked(t.caller); f != nil {
-			f.own = now
+		for _, f := range h.faultsLocked(t.caller) {
+			if f != nil && f.own > 0 {
+				f.own = now
+			}
 		}
 	}
 }
 
 // sleeps tells how long a caller is not to try the channel, and why; 0 when it may.
-func (h *health) sleeps(now time.Duration, caller uint64) (time.Duration, class) {
+func (h *health) sleeps(now time.Duration, caller Caller) (time.Duration, class) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	wait := max(h.openLocked(caller)-now, 0)
-	switch f := h.faultLocked(caller); {
-	case h.mu.state == up && f != nil:
-		return wait, f.class
-	case h.mu.state == up:
-		return wait, failing
-	case h.mu.state == probing:
+	switch h.mu.state {
+	case up:
+		why, latest := failing, time.Duration(0)
+		for _, f := range h.faultsLocked(caller) {
+			if f != nil && f.own > latest {
+				why, latest = f.class, f.own
+			}
+		}
+		return wait, why
+	case probing:
 		wait = min(wait, coolFirst) // a verdict may come any time
 	}
 	return max(wait, time.Millisecond), h.mu.class

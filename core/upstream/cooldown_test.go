@@ -17,9 +17,12 @@ func (h *health) must(t *testing.T, now time.Duration, want bool) ticket {
 	return h.mustBy(t, 0, now, want)
 }
 
+// sole is the only key of an org.
+func sole(org uint64) Caller { return Caller{org, org} }
+
 func (h *health) mustBy(t *testing.T, caller uint64, now time.Duration, want bool) ticket {
 	t.Helper()
-	tk, ok := h.admit(now, caller)
+	tk, ok := h.admit(now, sole(caller))
 	if ok != want {
 		t.Fatalf("at %v caller %d is admitted: %v", now, caller, ok)
 	}
@@ -38,7 +41,7 @@ func TestCoolDownGrowsAndHeals(t *testing.T) {
 		h.fail(probe, now, verdict{class: limited, status: 429})
 	}
 	now += 60 * s
-	h.succeed(h.must(t, now, true), now, 200, 0)
+	h.succeed(h.must(t, now, true), now, 200)
 	for range 5 {
 		h.must(t, now, true)
 	}
@@ -79,7 +82,7 @@ func TestCoolDownByClass(t *testing.T) {
 				}
 			}
 			h.must(t, tt.sleep-1, false)
-			if wait, why := h.sleeps(tt.sleep/2, 0); wait != tt.sleep-tt.sleep/2 || why != tt.class {
+			if wait, why := h.sleeps(tt.sleep/2, sole(0)); wait != tt.sleep-tt.sleep/2 || why != tt.class {
 				t.Errorf("sleeps for %v because of %v", wait, why)
 			}
 			h.must(t, tt.sleep, true)
@@ -116,7 +119,7 @@ func TestSuccessForgetsFailures(t *testing.T) {
 		for range threshold - 1 {
 			h.fail(h.must(t, 0, true), 0, verdict{class: failing, status: 500})
 		}
-		h.succeed(h.must(t, 0, true), 0, 200, 0)
+		h.succeed(h.must(t, 0, true), 0, 200)
 	}
 	h.must(t, 0, true)
 }
@@ -131,7 +134,7 @@ func TestOldNewsChangesNothing(t *testing.T) {
 	for _, tk := range tickets[:60] {
 		h.fail(tk, 0, verdict{class: limited, status: 429})
 	}
-	h.succeed(tickets[60], 0, 200, 0) // began before the limit was hit
+	h.succeed(tickets[60], 0, 200) // began before the limit was hit
 	h.must(t, s-1, false)
 	h.fail(tickets[61], 0, verdict{class: limited, status: 429, wait: 3 * s}) // says the same, but knows better how long
 	h.fail(tickets[62], 0, verdict{class: failing, status: 500})
@@ -148,7 +151,7 @@ func TestProbes(t *testing.T) {
 	first := h.must(t, s, true)
 	h.must(t, s+probeEvery-1, false)
 	second := h.must(t, s+probeEvery, true) // the first may take minutes to answer
-	h.succeed(second, s+probeEvery, 200, 0)
+	h.succeed(second, s+probeEvery, 200)
 	h.must(t, s+probeEvery, true)
 	h.fail(first, s+probeEvery, verdict{class: failing, status: 500}) // one failure among successes
 	h.must(t, s+probeEvery, true)
@@ -164,11 +167,11 @@ func TestProbes(t *testing.T) {
 // A caller whose requests make the upstream fail rests alone: the channel stays up for the others.
 func TestOneCallersFailuresDoNotCool(t *testing.T) {
 	for _, v := range []verdict{
-		{class: failing, caller: 7},
-		{class: failing, caller: 7, status: 200}, // packed, though nobody asked for it
-		{class: failing, caller: 7, status: 500},
-		{class: failing, caller: 7, status: 408},
-		{class: refused, caller: 7, status: 403},
+		{class: failing},
+		{class: failing, status: 200}, // packed, though nobody asked for it
+		{class: failing, status: 500},
+		{class: failing, status: 408},
+		{class: refused, status: 403},
 	} {
 		var h health
 		for range threshold {
@@ -183,12 +186,12 @@ func TestOneCallersFailuresDoNotCool(t *testing.T) {
 			h.mustBy(t, 8, now, true)
 			now += sleep
 		}
-		h.fail(h.mustBy(t, 8, 0, true), 0, verdict{class: failing, status: 500, caller: 8}) // another one has it too
+		h.fail(h.mustBy(t, 8, 0, true), 0, verdict{class: failing, status: 500}) // another one has it too
 		h.mustBy(t, 9, 0, false)
 	}
 	var h health
 	for range threshold { // that it cannot even be connected to is the channel's fault, whoever asks
-		h.fail(h.must(t, 0, true), 0, verdict{class: failing, caller: 7, unsent: true})
+		h.fail(h.mustBy(t, 7, 0, true), 0, verdict{class: failing, unsent: true})
 	}
 	h.must(t, 0, false)
 }
@@ -198,32 +201,32 @@ func TestOneCallersFailuresDoNotCool(t *testing.T) {
 func TestARowOfOnesOwnAmongOthersAnswers(t *testing.T) {
 	var h health
 	now := time.Duration(0)
-	own := verdict{class: failing, status: 500, caller: 7}
+	own := verdict{class: failing, status: 500}
 	for round := range 5 {
 		for range threshold - 1 {
 			h.fail(h.mustBy(t, 7, now, true), now, own)
-			h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+			h.succeed(h.mustBy(t, 8, now, true), now, 200)
 		}
 		if round < 2 {
-			h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+			h.succeed(h.mustBy(t, 7, now, true), now, 200)
 			continue
 		}
 		h.fail(h.mustBy(t, 7, now, true), now, own)
 		for range 4 {
-			h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+			h.succeed(h.mustBy(t, 8, now, true), now, 200)
 			h.mustBy(t, 7, now+s-1, false)
 			now += s
 			h.fail(h.mustBy(t, 7, now, true), now, own)
 		}
 		now += 2 * s
-		h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+		h.succeed(h.mustBy(t, 7, now, true), now, 200)
 	}
 }
 
 // A caller whose requests get no answer rests alone, longer each time, until the channel answers somebody.
 func TestOneCallersResetsRestThatCallerAlone(t *testing.T) {
 	var h health
-	reset := verdict{class: failing, caller: 7}
+	reset := verdict{class: failing}
 	var together []ticket
 	for range 64 {
 		together = append(together, h.mustBy(t, 7, 0, true))
@@ -240,23 +243,23 @@ func TestOneCallersResetsRestThatCallerAlone(t *testing.T) {
 		h.mustBy(t, 7, now+probeEvery-1, false) // single flight
 		h.fail(probe, now, reset)
 	}
-	if wait, _ := h.sleeps(now, 7); wait != 8*s {
+	if wait, _ := h.sleeps(now, sole(7)); wait != 8*s {
 		t.Errorf("rests for %v", wait)
 	}
-	if wait, _ := h.sleeps(now, 8); wait != 0 {
+	if wait, _ := h.sleeps(now, sole(8)); wait != 0 {
 		t.Errorf("the other waits %v", wait)
 	}
-	h.succeed(h.mustBy(t, 8, now, true), now, 200, 8) // the channel works: the next try is soon
+	h.succeed(h.mustBy(t, 8, now, true), now, 200) // the channel works: the next try is soon
 	h.mustBy(t, 7, now+s-1, false)
 	now += s
-	h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+	h.succeed(h.mustBy(t, 7, now, true), now, 200)
 	h.mustBy(t, 7, now, true)
 	h.mustBy(t, 7, now, true)
 
 	for range threshold {
-		h.fail(h.must(t, now, true), now, reset)
+		h.fail(h.mustBy(t, 7, now, true), now, reset)
 	}
-	h.fail(h.mustBy(t, 8, now, true), now, verdict{class: failing, caller: 8}) // a second caller sees it
+	h.fail(h.mustBy(t, 8, now, true), now, verdict{class: failing}) // a second caller sees it
 	h.mustBy(t, 9, now+s-1, false)
 	h.mustBy(t, 9, now+s, true)
 }
@@ -265,33 +268,33 @@ func TestOneCallersResetsRestThatCallerAlone(t *testing.T) {
 // nobody else and does not grow.
 func TestTheProbeIsTheOthersFirst(t *testing.T) {
 	var h health
-	storm := verdict{class: limited, status: 429, caller: 7}
+	storm := verdict{class: limited, status: 429}
 	h.fail(h.mustBy(t, 7, 0, true), 0, storm)
-	if wait, _ := h.sleeps(0, 7); wait != s {
+	if wait, _ := h.sleeps(0, sole(7)); wait != s {
 		t.Errorf("alone it is told %v", wait)
 	}
 	h.mustBy(t, 8, s-1, false)
 	h.mustBy(t, 7, s+yieldFor-1, false)
-	if wait, _ := h.sleeps(0, 7); wait != s+yieldFor {
+	if wait, _ := h.sleeps(0, sole(7)); wait != s+yieldFor {
 		t.Errorf("beside another it is told %v", wait)
 	}
 	now := s + yieldFor
 	for range 10 {
 		h.fail(h.mustBy(t, 7, now, true), now, storm)
 		h.mustBy(t, 7, now+s-1, false)
-		if wait, _ := h.sleeps(now, 7); wait != s {
+		if wait, _ := h.sleeps(now, sole(7)); wait != s {
 			t.Errorf("after a probe of its own it is told %v", wait)
 		}
 		now += s
 	}
 	probe := h.mustBy(t, 8, now, true) // at once
 	h.mustBy(t, 9, now, false)         // one at a time
-	h.fail(probe, now, verdict{class: limited, status: 429, caller: 8})
+	h.fail(probe, now, verdict{class: limited, status: 429})
 	h.mustBy(t, 9, now+2*s-1, false) // two callers: it is the channel
 	now += 2 * s
-	h.succeed(h.mustBy(t, 9, now, true), now, 200, 9)
-	h.fail(h.mustBy(t, 7, now, true), now, verdict{class: limited, status: 429, caller: 7, wait: 3 * s})
-	wait, _ := h.sleeps(now, 7)
+	h.succeed(h.mustBy(t, 9, now, true), now, 200)
+	h.fail(h.mustBy(t, 7, now, true), now, verdict{class: limited, status: 429, wait: 3 * s})
+	wait, _ := h.sleeps(now, sole(7))
 	if wait != 3*s+yieldFor {
 		t.Errorf("where others ask, too, it is told %v at once", wait)
 	}
@@ -303,35 +306,35 @@ func TestTheProbeIsTheOthersFirst(t *testing.T) {
 // alone; when a second one gets it, it is the channel.
 func TestA429ThatOnlyOneCallerGetsIsThatCallers(t *testing.T) {
 	var h health
-	own := verdict{class: limited, status: 429, caller: 7}
+	own := verdict{class: limited, status: 429}
 	h.fail(h.mustBy(t, 7, 0, true), 0, own)
 	h.mustBy(t, 8, s-1, false) // nobody can know yet
 	now := s
-	h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+	h.succeed(h.mustBy(t, 8, now, true), now, 200)
 	for range 5 {
 		h.fail(h.mustBy(t, 7, now, true), now, own)
-		h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+		h.succeed(h.mustBy(t, 8, now, true), now, 200)
 		h.mustBy(t, 7, now+s-1, false)
-		if wait, why := h.sleeps(now, 7); wait != s || why != limited {
+		if wait, why := h.sleeps(now, sole(7)); wait != s || why != limited {
 			t.Fatalf("it is told %v, %v", wait, why)
 		}
 		now += s
 	}
-	h.fail(h.mustBy(t, 8, now, true), now, verdict{class: limited, status: 429, caller: 8})
+	h.fail(h.mustBy(t, 8, now, true), now, verdict{class: limited, status: 429})
 	h.mustBy(t, 9, now+s-1, false)
 	now += s
-	h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+	h.succeed(h.mustBy(t, 7, now, true), now, 200)
 	h.fail(h.mustBy(t, 7, now, true), now, own)
 	h.mustBy(t, 9, now+s-1, false) // answered since, it is no suspect
 
 	h = health{}
 	stale := h.mustBy(t, 9, s, true)
-	h.fail(h.mustBy(t, 7, s, true), s, verdict{class: failing, status: 500, caller: 7})
-	h.succeed(h.mustBy(t, 8, s, true), s, 200, 8)
+	h.fail(h.mustBy(t, 7, s, true), s, verdict{class: failing, status: 500})
+	h.succeed(h.mustBy(t, 8, s, true), s, 200)
 	h.fail(h.mustBy(t, 7, s, true), s, own) // that something else of it failed makes it no suspect
 	h.mustBy(t, 9, 2*s-1, false)
-	h.fail(stale, s, verdict{class: failing, status: 500, caller: 9})
-	h.succeed(h.mustBy(t, 8, 2*s, true), 2*s, 200, 8)
+	h.fail(stale, s, verdict{class: failing, status: 500})
+	h.succeed(h.mustBy(t, 8, 2*s, true), 2*s, 200)
 	h.fail(h.mustBy(t, 7, 2*s, true), 2*s, own)
 	h.mustBy(t, 9, 2*s, true) // another's late failure does not make one forget it
 }
@@ -339,14 +342,14 @@ func TestA429ThatOnlyOneCallerGetsIsThatCallers(t *testing.T) {
 // A 503 that names no wait may be about one caller's requests: the second caller's puts the channel to sleep.
 func TestA503WithoutAWaitIsTheChannelsWhenTwoGetIt(t *testing.T) {
 	var h health
-	h.fail(h.mustBy(t, 7, 0, true), 0, verdict{class: busy, status: 503, caller: 7})
+	h.fail(h.mustBy(t, 7, 0, true), 0, verdict{class: busy, status: 503})
 	h.mustBy(t, 7, s-1, false)
-	h.fail(h.mustBy(t, 8, 0, true), 0, verdict{class: busy, status: 503, caller: 8})
+	h.fail(h.mustBy(t, 8, 0, true), 0, verdict{class: busy, status: 503})
 	h.mustBy(t, 9, s-1, false)
 	h.mustBy(t, 9, s, true)
 
 	h = health{}
-	h.fail(h.mustBy(t, 7, 0, true), 0, verdict{class: busy, status: 503, wait: 2 * s, caller: 7})
+	h.fail(h.mustBy(t, 7, 0, true), 0, verdict{class: busy, status: 503, wait: 2 * s})
 	h.mustBy(t, 8, 2*s-1, false)
 	h.mustBy(t, 8, 2*s, true)
 }
@@ -420,7 +423,7 @@ func TestOneCallerGoesPastAChannelThatFails(t *testing.T) {
 			first.Priority = priority
 			r := newRig(t, Options{}, first, openai("good", good.url))
 			req := newRequest(t, r.cat, llm.Chat, plainBody)
-			req.Caller = 7
+			req.Caller = sole(7)
 			const calls = 300
 			for i := range calls {
 				answer, err := r.client.Do(context.Background(), r.cat, req, new(watcher))
@@ -478,17 +481,17 @@ func TestOverloadedChannelSleepsForItsOwnWait(t *testing.T) {
 
 // Callers whose own requests fail rest each for itself: one does not end another's rest, nor start its row anew.
 func TestEachOfSeveralCallersRestsAlone(t *testing.T) {
-	own := func(caller uint64) verdict { return verdict{class: failing, status: 500, caller: caller} }
+	own := verdict{class: failing, status: 500}
 	var h health
 	now := s
 	poisoned := []uint64{7, 9, 11}
 	for round := range threshold {
 		for _, caller := range poisoned {
-			h.fail(h.mustBy(t, caller, now, true), now, own(caller))
-			h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+			h.fail(h.mustBy(t, caller, now, true), now, own)
+			h.succeed(h.mustBy(t, 8, now, true), now, 200)
 		}
 		if round == 0 {
-			h.succeed(h.mustBy(t, 11, now, true), now, 200, 11) // its row begins anew
+			h.succeed(h.mustBy(t, 11, now, true), now, 200) // its row begins anew
 		}
 	}
 	h.mustBy(t, 11, now, true)
@@ -496,7 +499,7 @@ func TestEachOfSeveralCallersRestsAlone(t *testing.T) {
 	for range 5 {
 		for _, caller := range poisoned {
 			h.mustBy(t, caller, now+s-1, false)
-			if wait, why := h.sleeps(now, caller); wait != s || why != failing {
+			if wait, why := h.sleeps(now, sole(caller)); wait != s || why != failing {
 				t.Errorf("%d is told %v, %d", caller, wait, why)
 			}
 			h.mustBy(t, 8, now+s-1, true)
@@ -505,16 +508,16 @@ func TestEachOfSeveralCallersRestsAlone(t *testing.T) {
 		probe := h.mustBy(t, 7, now, true)
 		h.mustBy(t, 7, now, false) // single flight, and each has its own
 		h.forget(h.mustBy(t, 9, now, true), now)
-		h.fail(h.mustBy(t, 9, now, true), now, own(9))
-		h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
-		h.fail(probe, now, own(7))
-		h.succeed(h.mustBy(t, 8, now, true), now, 200, 8)
+		h.fail(h.mustBy(t, 9, now, true), now, own)
+		h.succeed(h.mustBy(t, 8, now, true), now, 200)
+		h.fail(probe, now, own)
+		h.succeed(h.mustBy(t, 8, now, true), now, 200)
 	}
 	now += s
-	h.succeed(h.mustBy(t, 7, now, true), now, 200, 7)
+	h.succeed(h.mustBy(t, 7, now, true), now, 200)
 	h.mustBy(t, 7, now, true)
 	h.mustBy(t, 7, now, true) // healed
-	h.fail(h.mustBy(t, 9, now, true), now, own(9))
+	h.fail(h.mustBy(t, 9, now, true), now, own)
 	h.mustBy(t, 9, now, false)
 }
 
@@ -523,8 +526,8 @@ func TestCallersThatFailAreForgottenInTime(t *testing.T) {
 	var h health
 	now := s
 	fails := func(caller uint64) {
-		h.fail(h.mustBy(t, caller, now, true), now, verdict{class: failing, status: 500, caller: caller, wait: 10 * s})
-		h.succeed(h.mustBy(t, 1, now, true), now, 200, 1)
+		h.fail(h.mustBy(t, caller, now, true), now, verdict{class: failing, status: 500, wait: 10 * s})
+		h.succeed(h.mustBy(t, 1, now, true), now, 200)
 	}
 	for range threshold {
 		fails(7)
@@ -558,7 +561,7 @@ func TestTwoCallersGoPastAChannelThatFailsThem(t *testing.T) {
 	const rounds = 100
 	for i := range rounds {
 		for _, caller := range []uint64{7, 8, 9, 8} {
-			req.Caller, req.RequestID = caller, "poisoned"
+			req.Caller, req.RequestID = sole(caller), "poisoned"
 			if caller == 8 {
 				req.RequestID = "fine"
 			}

@@ -18,6 +18,7 @@ type stage struct {
 	admits  func(now time.Duration, flying int) (ok bool, wait time.Duration)
 	takes   time.Duration // an answer, a fifth more or less; a refusal comes at once
 	orgs    int
+	split   bool // each caller has a key of its own, else each org has one
 	rnd     *rand.Rand
 	now     time.Duration
 	todo    agenda
@@ -39,7 +40,13 @@ const (
 
 func (st *stage) after(d time.Duration, do func()) { heap.Push(&st.todo, event{st.now + d, do}) }
 
-func (st *stage) org(caller int) uint64 { return uint64(caller%st.orgs) + 1 }
+func (st *stage) who(caller int) Caller {
+	who := sole(uint64(caller%st.orgs) + 1)
+	if st.split {
+		who.Key = uint64(caller) + 1
+	}
+	return who
+}
 
 func (st *stage) told(caller int, wait time.Duration) {
 	st.after(wait, func() { st.call(caller) })
@@ -47,9 +54,9 @@ func (st *stage) told(caller int, wait time.Duration) {
 
 // admit gives a ticket, or has the caller wait.
 func (st *stage) admit(caller int) (ticket, bool) {
-	t, ok := st.lane.health.admit(st.now, st.org(caller))
+	t, ok := st.lane.health.admit(st.now, st.who(caller))
 	if !ok {
-		wait, _ := st.lane.health.sleeps(st.now, st.org(caller))
+		wait, _ := st.lane.health.sleeps(st.now, st.who(caller))
 		st.told(caller, wait)
 	}
 	return t, ok
@@ -68,7 +75,7 @@ func (st *stage) call(caller int) {
 		return
 	}
 	st.lane.health.forget(t, st.now)
-	v := &visitor{&waiter{waiting: newWaiting(st.org(caller), 1)}, caller}
+	v := &visitor{&waiter{waiting: newWaiting(st.who(caller).Org, 1)}, caller}
 	if !g.lineUpLocked(v.waiter) {
 		st.told(caller, coolFirst)
 		return
@@ -118,8 +125,8 @@ func (st *stage) send(caller int, t ticket, p place) {
 		if !ok {
 			st.refused++
 			st.after(stageTrip, ends(func() {
-				st.lane.refused(t, &p, st.now, verdict{class: limited, status: 429, wait: wait, caller: st.org(caller)})
-				wait, _ := st.lane.health.sleeps(st.now, st.org(caller))
+				st.lane.refused(t, &p, st.now, verdict{class: limited, status: 429, wait: wait})
+				wait, _ := st.lane.health.sleeps(st.now, st.who(caller))
 				if wait == 0 {
 					wait = placeSoon
 				}
@@ -132,7 +139,7 @@ func (st *stage) send(caller int, t ticket, p place) {
 			st.flying--
 			st.after(stageTrip, ends(func() {
 				st.good++
-				st.lane.health.succeed(t, st.now, 200, st.org(caller))
+				st.lane.health.succeed(t, st.now, 200)
 				st.lane.gate.answered()
 				st.told(caller, 0)
 			}))
@@ -198,7 +205,7 @@ func busyLane(caller uint64, n int) (l *lane, all []place, tickets []ticket) {
 	o := Options{}.Defaults()
 	l.gate.init(&o)
 	for range n {
-		t, _ := l.health.admit(0, caller)
+		t, _ := l.health.admit(0, sole(caller))
 		p, _ := l.gate.enter(0, false)
 		all, tickets = append(all, p), append(tickets, t)
 	}
@@ -207,7 +214,7 @@ func busyLane(caller uint64, n int) (l *lane, all []place, tickets []ticket) {
 
 func (l *lane) expect(t *testing.T, caller uint64, wait time.Duration, room int64) {
 	t.Helper()
-	got, _ := l.health.sleeps(0, caller)
+	got, _ := l.health.sleeps(0, sole(caller))
 	if _, limit, _ := l.gate.report(); got != wait || limit != room {
 		t.Errorf("caller %d waits %v, want %v; there is room for %d, want %d", caller, got, wait, limit, room)
 	}
@@ -215,7 +222,7 @@ func (l *lane) expect(t *testing.T, caller uint64, wait time.Duration, room int6
 
 // A 429 without a wait among many in flight is about how many they are; the exceptions are not.
 func TestWhatACrowdIs(t *testing.T) {
-	no := verdict{class: limited, status: 429, caller: 8}
+	no := verdict{class: limited, status: 429}
 	l, all, tickets := busyLane(8, 12)
 	for _, i := range []int{11, 10} { // one burst: the rest was answered
 		l.refused(tickets[i], &all[i], 0, no)
@@ -227,7 +234,7 @@ func TestWhatACrowdIs(t *testing.T) {
 	asks.wait = 2 * s
 	l.refused(tickets[11], &all[11], 0, asks)
 	l.expect(t, 8, 2*s, 11) // asleep, and no more than that afterwards
-	probe, _ := l.health.admit(2*s, 8)
+	probe, _ := l.health.admit(2*s, sole(8))
 	place, _ := l.gate.enter(2*s, true)
 	l.refused(probe, &place, 2*s, no) // what a probe is told is about the channel, not about those beside it
 	if state := l.health.mu.state; state != cooling {
@@ -257,7 +264,7 @@ func TestWhatACrowdIs(t *testing.T) {
 				l.gate.answered()
 			}
 		}
-		if wait, _ := l.health.sleeps(0, 8); wait == 0 != answered {
+		if wait, _ := l.health.sleeps(0, sole(8)); wait == 0 != answered {
 			t.Errorf("fewer were refused, answers between them %v: sleeps for %v", answered, wait)
 		}
 	}
@@ -266,13 +273,13 @@ func TestWhatACrowdIs(t *testing.T) {
 // A provider says 429 to a single request that is too large, too: it does not thin the channel out for the others.
 func TestOneCallersRefusalsAreNoCrowd(t *testing.T) {
 	l, all, tickets := busyLane(8, 12)
-	no := verdict{class: limited, status: 429, caller: 7}
+	no := verdict{class: limited, status: 429}
 	mine := l.health.mustBy(t, 7, 0, true)
 	place, _ := l.gate.enter(0, false)
 	l.refused(mine, &place, 0, no)
 	place.leave()
 	l.expect(t, 7, 0, 12)
-	l.health.succeed(tickets[0], 0, 200, 8)
+	l.health.succeed(tickets[0], 0, 200)
 	all[0].leave()
 	mine = l.health.mustBy(t, 7, 0, true)
 	place, _ = l.gate.enter(0, false)
@@ -330,7 +337,7 @@ func TestAllThatAProviderGrantsIsHad(t *testing.T) {
 		name          string
 		admits        admission
 		takes         time.Duration
-		callers, orgs int
+		callers, orgs int     // orgs below 0: each caller has a key of its own
 		grants        float64 // in a second
 		share         float64 // of that, at least
 		refused       float64 // in a second, at most
@@ -352,13 +359,22 @@ func TestAllThatAProviderGrantsIsHad(t *testing.T) {
 		{"50 a second, long answers", inBucket(50, false), 5 * s, 400, 10, 50, 0.4, 4},
 		{"1 a second", inBucket(1, false), 100 * ms, 12, 10, 1, 0.85, 1.1},
 		{"60 a minute", inWindow(60, time.Minute, false), 100 * ms, 12, 12, 1, 0.95, 0.4},
-		{"60 a minute, long answers", inWindow(60, time.Minute, false), 5 * s, 30, 12, 1, 0.95, 0.6},
+		{"60 a minute, long answers", inWindow(60, time.Minute, false), 5 * s, 30, 12, 1, 0.95, 0.8},
 		{"600 a minute, long answers", inWindow(600, time.Minute, false), 5 * s, 100, 12, 10, 0.95, 0.9},
+		{"10 at once, 12 keys", atOnce(10, 0), 100 * ms, 12, -1, 100, 0.95, 0.2},
+		{"10 at once, 100 keys", atOnce(10, 0), 100 * ms, 100, -1, 100, 0.95, 0.4},
+		{"10 at once, 100 keys of 10 orgs", atOnce(10, 0), 100 * ms, 100, -10, 100, 0.95, 0.4},
+		{"50 in a second, 100 keys", inWindow(50, s, false), 500 * ms, 100, -1, 50, 0.55, 5},
+		{"50 a second, 100 keys", inBucket(50, false), 500 * ms, 100, -1, 50, 0.7, 4},
+		{"50 a second, 100 keys of 10 orgs", inBucket(50, false), 500 * ms, 100, -10, 50, 0.7, 4},
+		{"50 a second, says when, 100 keys", inBucket(50, true), 500 * ms, 100, -1, 50, 0.95, 0.5},
+		{"600 a minute, long answers, keys", inWindow(600, time.Minute, false), 5 * s, 100, -12, 10, 0.95, 1},
+		{"60 a minute, 12 keys", inWindow(60, time.Minute, false), 100 * ms, 12, -1, 1, 0.95, 1.2},
 		{"600 a minute, says when", inWindow(600, time.Minute, true), 5 * s, 100, 12, 10, 0.95, 0.2},
 	} {
-		st := &stage{admits: tt.admits, takes: tt.takes, orgs: tt.orgs, rnd: rand.New(rand.NewPCG(1, 2))}
+		st := &stage{admits: tt.admits, takes: tt.takes, orgs: max(tt.orgs, -tt.orgs), split: tt.orgs < 0, rnd: rand.New(rand.NewPCG(1, 2))}
 		good, refused := st.run(tt.callers, 3*time.Minute)
-		t.Logf("%-27s %3.0f %%, %.2f refused in a second", tt.name, 100*good/tt.grants, refused)
+		t.Logf("%-33s %3.0f %%, %.2f refused in a second", tt.name, 100*good/tt.grants, refused)
 		if good < tt.share*tt.grants || refused > tt.refused {
 			t.Errorf("%s: %.2f of %.0f in a second, want %.0f %%; %.2f refused, want %.1f at most", tt.name, good, tt.grants, 100*tt.share, refused, tt.refused)
 		}

@@ -467,13 +467,13 @@ func (d *doing) judge(h head, err error) bool {
 		return false
 	case err != nil:
 		d.last = fmt.Errorf("channel %q: %w", name, err)
-		d.lane.health.fail(d.ticket, now, verdict{class: failing, caller: d.req.Caller, unsent: !d.reached})
+		d.lane.health.fail(d.ticket, now, verdict{class: failing, unsent: !d.reached})
 		d.noteRest(now)
 		return false
 	}
 	why, relay := classify(&h)
 	if relay {
-		d.lane.health.succeed(d.ticket, now, h.status, d.req.Caller)
+		d.lane.health.succeed(d.ticket, now, h.status)
 		if h.status < 300 {
 			d.lane.gate.answered()
 		}
@@ -482,7 +482,7 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
-	d.lane.refused(d.ticket, &d.r.place, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall()), caller: d.req.Caller})
+	d.lane.refused(d.ticket, &d.r.place, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall())})
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
 		if wait == 0 {
@@ -537,7 +537,7 @@ func (d *doing) relay(h *head) {
 	r.Channel = d.channel
 	r.Status, r.ContentType, r.FirstByte = h.status, d.contentType(h), d.heard
 	r.Stream = h.status < 300 && isEventStream(r.ContentType)
-	r.ticket, r.caller = d.ticket, d.req.Caller
+	r.ticket = d.ticket
 	if !d.opened {
 		r.open(h)
 	}

@@ -19,7 +19,7 @@ func (r *rig) follow(channels ...Channel) {
 // ask starts a call of a caller, and gives how it ends.
 func (r *rig) ask(hold Hold, caller uint64) (told chan error) {
 	req := newRequest(r.t, r.cat, llm.Chat, plainBody)
-	req.Caller = caller
+	req.Caller = sole(caller)
 	told = make(chan error, 1)
 	go func() {
 		answer, err := r.client.Do(context.Background(), r.cat, req, hold)
@@ -185,7 +185,7 @@ func TestWhoRestsWhenItGetsAPlaceMovesOn(t *testing.T) {
 	told := r.waitingFor(2, hold, 7)
 	h := &r.client.lane(&a).health
 	for range threshold {
-		h.fail(ticket{epoch: h.mu.epoch}, r.clock.Mono(), verdict{class: failing, status: 500, caller: 7})
+		h.fail(ticket{epoch: h.mu.epoch, caller: sole(7)}, r.clock.Mono(), verdict{class: failing, status: 500})
 	}
 	close(ends)
 	if err := <-held; err != nil {
@@ -389,7 +389,7 @@ func TestCatalogsUnderFire(t *testing.T) {
 		calls.Go(func() {
 			for range 200 {
 				req := newRequest(t, r.cat, llm.Chat, plainBody)
-				req.Caller = uint64(i%3) + 1
+				req.Caller = sole(uint64(i%3) + 1)
 				answer, err := r.client.Do(context.Background(), r.cat, req, new(watcher))
 				if err != nil {
 					t.Error(err)

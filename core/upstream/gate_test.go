@@ -351,7 +351,7 @@ func TestAnothersCallGetsAPlaceInAFullQueue(t *testing.T) {
 	first := crowd(t, r, st, 1)
 	ask := func(caller uint64, told chan error) {
 		req := newRequest(t, r.cat, llm.Chat, plainBody)
-		req.Caller = caller
+		req.Caller = sole(caller)
 		go func() {
 			answer, err := r.client.Do(context.Background(), r.cat, req, new(watcher))
 			if err == nil {
@@ -681,7 +681,7 @@ func TestSleepWastesLittle(t *testing.T) {
 	var h health
 	g := newGate(Options{})
 	ours := served(func(now time.Duration) (func(time.Duration, bool), bool) {
-		tk, ok := h.admit(now, 0)
+		tk, ok := h.admit(now, Caller{})
 		if !ok {
 			return nil, false
 		}
@@ -692,7 +692,7 @@ func TestSleepWastesLittle(t *testing.T) {
 		}
 		return func(now time.Duration, ok bool) {
 			if ok {
-				h.succeed(tk, now, 200, 0)
+				h.succeed(tk, now, 200)
 				g.answered()
 			} else if h.fail(tk, now, verdict{class: limited, status: 429}) == asleep {
 				g.overloaded(now)

@@ -113,7 +113,7 @@ func (d *doing) ask(seen []bool) bool {
 // queue waits as long as is left of what one waits in all; picked: there is a channel; again: all are to be asked anew.
 func (d *doing) queue(seen []bool) (picked, again bool) {
 	began := d.client.clock.Mono()
-	l := line{all: newWaiting(d.req.Caller, len(d.crowded))}
+	l := line{all: newWaiting(d.req.Caller.Org, len(d.crowded))}
 	l.join(d)
 	l.all.quits()
 	picked = d.stand(&l, seen, began+d.patience)

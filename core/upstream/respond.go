@@ -36,7 +36,6 @@ type reading struct {
 	body   []byte // the whole of it, where that was read before the answer was given out
 	names  [3]string
 	ticket ticket // of the attempt that brought the answer
-	caller uint64
 }
 
 // wholeIdles is how many idle timeouts a buffered answer may take in all, from its head on: 10 minutes by default, after which
@@ -309,7 +308,7 @@ func (r *Response) noteOverload(raw []byte) {
 	}
 	for _, word := range overloads {
 		if bytes.Contains(raw, word) {
-			r.lane.refused(r.ticket, &r.place, r.client.clock.Mono(), verdict{class: busy, status: 529, caller: r.caller})
+			r.lane.refused(r.ticket, &r.place, r.client.clock.Mono(), verdict{class: busy, status: 529})
 			return
 		}
 	}

@@ -168,6 +168,10 @@ func (o Options) Validate() error {
 	return nil
 }
 
+// Caller is whose request it is, by ids; zero: it is not known. What the requests of one key make a channel do keeps no other
+// key from it, nor what those of one org do another org.
+type Caller struct{ Org, Key uint64 }
+
 // Request is one call to make. Body is the client's, verbatim; Do forwards it with the splices that Head's spans
 // allow: the granted cap, include_usage, the target model. Nothing else is changed.
 type Request struct {
@@ -176,7 +180,7 @@ type Request struct {
 	Model     *Model
 	Granted   llm.Tokens // cap over all choices to send; 0: leave the body's
 	RequestID string
-	Caller    uint64        // whose request it is: the org, for a user with two keys is still one; 0: not known. One caller's failures do not put a channel to sleep for the others
+	Caller    Caller
 	Beta      []byte        // anthropic-beta of the client
 	Version   []byte        // anthropic-version of the client; empty: 2023-06-01
 	Peek      time.Duration // how long the first event of a stream is waited for, so that an error in it is the attempt's; 0: it is not looked at
