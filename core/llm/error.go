@@ -23,7 +23,7 @@ const (
 )
 
 // Error is a failure with what a client is told. Message says what was expected, where, and the nearest right
-// thing; it never holds a secret or prompt text. Err is for the log only.
+// thing; it never holds a secret or prompt text, and a text of a client's only by Quote. Err is for the log only.
 type Error struct {
 	Kind         Kind
 	Code         string // the contract's code, e.g. "model_not_found"; empty: the kind's default

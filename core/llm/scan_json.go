@@ -400,7 +400,7 @@ func (s *scanner) integer(param string, lo, hi int64) (n int64, at Span, given b
 	at = s.span(start)
 	n, plain := atoi(at.In(s.b))
 	if !plain || n < lo || n > hi {
-		s.fail(param, "%s must be a whole number from %d to %d in plain digits; got %s", param, lo, hi, clip(at.In(s.b)))
+		s.fail(param, "%s must be a whole number from %d to %d in plain digits; got %s", param, lo, hi, Quote(at.In(s.b), 64))
 		return 0, Span{}, false
 	}
 	return n, at, true

@@ -208,7 +208,7 @@ func (s *scanner) once(raw []byte, m member, seen *uint64, scope string) member 
 	}
 	if m == mNone || s.escaped {
 		if m = folded(raw); m != mNone {
-			s.fail(scope+memberNames[m], "%q reads like %q; write it exactly so", clip(raw), memberNames[m])
+			s.reads(raw, scope, memberNames[m])
 		}
 		return mNone
 	}
@@ -296,8 +296,6 @@ func decodeRune(raw []byte) (rune, int) {
 	return rune(raw[1]), 2
 }
 
-func clip(raw []byte) []byte { return raw[:min(len(raw), 64)] }
-
 // field is what a member's name means inside a part.
 type field uint8
 
@@ -348,6 +346,11 @@ func fieldNamed(name []byte) field {
 	return fieldNone
 }
 
+// reads refuses a name that some upstreams would take for another; scope is what stands before that in the error's param.
+func (s *scanner) reads(name []byte, scope, like string) {
+	s.fail(scope+like, "%s reads like %s; write it exactly so", Quote(name, 64), like)
+}
+
 // unlisted refuses a name that means nothing inside a part but reads like one that does.
 func (s *scanner) unlisted(name []byte) {
 	if plainName(name) {
@@ -355,8 +358,7 @@ func (s *scanner) unlisted(name []byte) {
 	}
 	var buf [32]byte
 	if like := fold(buf[:0], name); fieldNamed(like) != fieldNone {
-		exact := string(like)
-		s.fail(exact, "%q reads like %q; write it exactly so", clip(name), exact)
+		s.reads(name, "", string(like))
 	}
 }
 

@@ -26,7 +26,7 @@ var denials = []struct {
 	{"balance", func(s *setup) { s.balance = 10 }, once("/v1/chat/completions", chat("gpt-4o", "")), 402, "insufficient_quota", "balance"},
 	{"month", limits(auth.Key{MonthlyQuota: 10}), once("/v1/messages", everyRoute[4].body), 402, "monthly_quota_exceeded", "quota"},
 	{"no price", nil, once("/v1/chat/completions", chat("priceless", "")), 400, "price_not_configured", "price"},
-	{"unknown model", nil, once("/v1/chat/completions", chat("gpt-9", "")), 404, "model_not_found", "gpt-9"},
+	{"unknown model", nil, once("/v1/chat/completions", chat("gpt-9", "")), 404, "model_not_found", "does not exist"},
 	{"malformed", nil, once("/v1/chat/completions", `{"model":"gpt-4o","model":"x"}`), 400, "invalid_request_error", "model"},
 	{"body too large", func(s *setup) { s.options.BodyBytes = 1 << 10 }, once("/v1/chat/completions", chat("gpt-4o", `,"user":"`+strings.Repeat("x", 4<<10)+`"`)), 413, "request_too_large", "1024"},
 	{"headers too large", func(s *setup) { s.options.HeaderBytes = 1 << 10 }, once("/v1/chat/completions", chat("gpt-4o", ""), "X-Long", strings.Repeat("x", 4<<10)), 431, "headers_too_large", "1024"},
@@ -76,8 +76,8 @@ func twice(path string) func(*rig) reply {
 	}
 }
 
-// The access log says of every refused request which it was, with what status, by which rule and why, in the words and with the
-// code that the client was given.
+// The access log says of every refused request which it was, with what status, by which rule and why, with the code and in the
+// words that the client was given, but for its own.
 func TestAccessLogSaysWhy(t *testing.T) {
 	for _, x := range denials {
 		t.Run(x.name, func(t *testing.T) {

@@ -83,8 +83,8 @@ func (r *rig) madeUp(t *testing.T, first, n int) {
 		})
 	}
 	wg.Wait()
-	if log := r.log.String(); !strings.Contains(log, "why=") || strings.Count(log, "model-") < n {
-		t.Fatalf("the log does not say what was asked: %.2000s", log)
+	if log := r.log.String(); strings.Count(log, `code=model_not_found why="model … does not exist`) < n {
+		t.Fatalf("the log does not say why: %.2000s", log)
 	}
 	r.log.Reset()
 }

@@ -77,7 +77,7 @@ func (s *Server) coding(h *fasthttp.RequestHeader) (string, error) {
 	if len(s.o.Decode) > 0 {
 		instead += ", or in one of these codings: " + strings.Join(s.o.Decode, ", ")
 	}
-	e := llm.Errorf(llm.KindInvalid, "Content-Encoding %.32q is not supported; send the body %s", all, instead)
+	e := llm.Errorf(llm.KindInvalid, "Content-Encoding %s is not supported; send the body %s", llm.Quote(all, 32), instead)
 	e.Status, e.Code = fasthttp.StatusUnsupportedMediaType, "unsupported_content_encoding"
 	return "", e
 }

@@ -60,7 +60,7 @@ func rateRefusal(d *limit.Denial, members []byte) refusal {
 	}
 	members = appendMember(members, "dimension", d.ID.Kind.String())
 	members = appendMember(members, "kind", kind)
-	members = appendMember(members, "limit_key", d.ID.String())
+	members = appendMember(members, "limit_key", llm.Blot(d.ID.String()))
 	members = appendNumber(members, "limit", d.Limit)
 	members = appendNumber(members, "current", d.Current)
 	r.members = appendNumber(members, "requested", d.Requested)

@@ -77,6 +77,7 @@ type refusal struct {
 	typ     string // OpenAI's type
 	code    string
 	message string
+	param   string // the offending field
 	members []byte // further members of the error object, each with its leading comma
 
 	retryAfterMS int64 // 0: none
@@ -110,8 +111,8 @@ func errorRefusal(e *llm.Error, d llm.Dialect, jitter uint64, members []byte) re
 			r.typ = e.Code
 		}
 	}
-	if e.Param != "" {
-		r.members = appendMember(r.members, "param", llm.Blot(e.Param))
+	if r.param = llm.Blot(e.Param); r.param != "" {
+		r.members = appendMember(r.members, "param", r.param)
 	}
 	if e.LimitBytes > 0 {
 		r.members = appendNumber(r.members, "limit_bytes", e.LimitBytes)

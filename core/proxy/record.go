@@ -26,7 +26,8 @@ type record struct {
 	storm    bool          // refused by the cheap look: the key goes on after many refusals; see storms
 	doubted  bool          // the provider reported usage that cannot be
 	code     string        // of a refusal, as the client was told it
-	why      string        // of a refusal: what the client was told
+	param    string        // of a refusal: the field that it is about
+	why      string        // of a refusal: what the client was told; the log has it without the client's own words
 
 	settlement llm.Status
 	usage      llm.Usage
@@ -85,17 +86,21 @@ func (s *Server) conclude(c *call) {
 	if p := &c.outcome.policy; p.module != "" {
 		attrs = append(attrs, slog.String("policy", p.module), slog.String("version", p.version), slog.Int("reason", int(p.reason)))
 		if p.message != "" {
-			attrs = append(attrs, slog.String("rule", p.message))
+			attrs = append(attrs, slog.String("rule", llm.Blot(p.message)))
 		}
 	}
 	if t := &c.outcome.tenant; t.module != "" {
 		attrs = append(attrs, slog.String("tenant_policy", t.module), slog.String("tenant_version", t.version), slog.Int("tenant_reason", int(t.reason)))
 		if t.message != "" {
-			attrs = append(attrs, slog.String("tenant_rule", t.message))
+			attrs = append(attrs, slog.String("tenant_rule", llm.Blot(t.message)))
 		}
 	}
 	if r.why != "" {
-		attrs = append(attrs, slog.String("code", r.code), slog.String("why", r.why))
+		attrs = append(attrs, slog.String("code", r.code))
+		if r.param != "" {
+			attrs = append(attrs, slog.String("param", r.param))
+		}
+		attrs = append(attrs, slog.String("why", llm.Unquoted(r.why)))
 	}
 	if r.shadowed {
 		attrs = append(attrs, slog.Bool("policy_shadow_denied", true))

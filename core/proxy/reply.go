@@ -79,7 +79,7 @@ func (s *Server) refuse(c *call, r *refusal) {
 	c.member = r.members
 	c.text = r.appendBody(c.text[:0], c.dialect, c.hex[:])
 	out.SetBody(c.text)
-	c.record.status, c.record.code, c.record.why = r.status, r.code, r.message
+	c.record.status, c.record.code, c.record.param, c.record.why = r.status, r.code, r.param, r.message
 }
 
 // ownRates reads how a key stands where no reservation says so: by the dimensions of its claim, or, before there is one,

@@ -160,6 +160,7 @@ type setup struct {
 	limiter  func(*limit.Memory) limit.Limiter
 	ledger   func(llm.Clock) ledgerParts // nil: a journal
 	alerts   proxy.Alerts
+	logLevel slog.Level
 }
 
 // ledgerParts are the two sides of a ledger: the limiter writes, the walk waits.
@@ -197,7 +198,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 		limiter = s.limiter(r.limits)
 	}
 	r.server = proxy.New(s.options, proxy.Parts{Clock: r.clock, Random: rand.Reader, Directory: r.dir, Limiter: limiter, Money: r.limits,
-		Ledger: books, Counter: counter, Policy: r.policy, Client: r.client, Alerts: s.alerts, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, nil))})
+		Ledger: books, Counter: counter, Policy: r.policy, Client: r.client, Alerts: s.alerts, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, &slog.HandlerOptions{Level: s.logLevel}))})
 	r.server.SetSettings(s.settings)
 	r.defaultCatalog(s.catalog)
 	r.listen()

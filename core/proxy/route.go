@@ -155,7 +155,7 @@ func hygiene(raw []byte) *llm.Error {
 		}
 		name, value, _ := bytes.Cut(line, []byte{':'})
 		if bytes.IndexByte(name, ' ') >= 0 {
-			return llm.Errorf(llm.KindInvalid, "the header name %.64q has a blank", name)
+			return llm.Errorf(llm.KindInvalid, "the header name %s has a blank", llm.Quote(name, 64))
 		}
 		switch len(name) {
 		case len("authorization"):
@@ -221,7 +221,7 @@ func (s *Server) bodyHeaders(h *fasthttp.RequestHeader) (coding string, err erro
 		return "", err
 	}
 	if !jsonType(h.ContentType()) {
-		e := llm.Errorf(llm.KindInvalid, "Content-Type is %.64q; it must be application/json", h.ContentType())
+		e := llm.Errorf(llm.KindInvalid, "Content-Type is %s; it must be application/json", llm.Quote(h.ContentType(), 64))
 		e.Status, e.Code = fasthttp.StatusUnsupportedMediaType, "unsupported_content_type"
 		return "", e
 	}

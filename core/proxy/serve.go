@@ -172,11 +172,16 @@ func New(o Options, p Parts) *Server {
 	return s
 }
 
-// quiet turns fasthttp's complaints about connections into debug lines.
+// quiet turns fasthttp's complaints about connections into debug lines, without what they quote of a request.
 type quiet struct{ log *slog.Logger }
 
 // Printf implements fasthttp.Logger.
 func (q quiet) Printf(format string, args ...any) {
+	for i, a := range args {
+		if err, ok := a.(error); ok {
+			args[i] = llm.Unquoted(err.Error())
+		}
+	}
 	q.log.Debug("connection", slog.String("what", fmt.Sprintf(format, args...)))
 }
 

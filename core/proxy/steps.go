@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -34,14 +35,14 @@ func (s *Server) dispatch(c *call) error {
 	switch {
 	case !h.IsHTTP11() && !bytes.HasPrefix(h.Protocol(), []byte("HTTP/1.")):
 		c.ctx.SetConnectionClose()
-		return wrongVersion("this listener speaks HTTP/1.1, not %.16q", h.Protocol())
+		return wrongVersion("this listener speaks HTTP/1.1, not %s", llm.Quote(h.Protocol(), 16))
 	case r == routeNone:
 		s.recognise(c)
 		path, _, _ := bytes.Cut(h.RequestURI(), []byte{'?'}) // clients put keys behind it
-		return noRoute("no route %.128q%s", path, meant(path))
+		return noRoute("no route %s%s", llm.Quote(path, maxQuoted), meant(path))
 	case !r.allows(h):
 		s.recognise(c)
-		return noRoute("no route %s %s; it takes %s", h.Method(), c.ctx.Path(), r.allow())
+		return noRoute("no route %s; it takes %s", llm.Quote(fmt.Appendf(nil, "%s %s", h.Method(), c.ctx.Path()), maxQuoted), r.allow())
 	}
 	if _, ok := r.endpoint(); ok {
 		c.body = c.ctx.Request.Body()
@@ -49,6 +50,8 @@ func (s *Server) dispatch(c *call) error {
 	}
 	return s.own(c, rest)
 }
+
+const maxQuoted = 128 // characters of a path or of a model's name that an error says
 
 func noRoute(format string, args ...any) *llm.Error {
 	e := llm.Errorf(llm.KindNotFound, format, args...)
@@ -149,7 +152,7 @@ func (c *call) noModel(who *auth.Caller, name string) *llm.Error {
 	for _, m := range c.usable(who) {
 		usable = append(usable, m.Name)
 	}
-	e := llm.Errorf(llm.KindNotFound, "model %.128q does not exist or is not for this key", name)
+	e := llm.Errorf(llm.KindNotFound, "model %s does not exist or is not for this key", llm.Quote(name, maxQuoted))
 	if near := llm.Nearest(name, usable); near != "" {
 		e.Message += "; did you mean " + near + "?"
 	}

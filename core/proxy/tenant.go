@@ -36,10 +36,10 @@ func (s *Server) SetTenants(t Tenants) { s.tenants = t }
 // tenant answers /v1/tenant/…: always for the org of the key that asks, never for another.
 func (s *Server) tenant(c *call, who *auth.Caller) error {
 	if s.tenants == nil {
-		return noRoute("no route %.128q", c.ctx.Path())
+		return noRoute("no route %s", llm.Quote(c.ctx.Path(), maxQuoted))
 	}
 	if !slices.Contains(who.Key.Scopes, ScopeTenant) {
-		e := llm.Errorf(llm.KindForbidden, "this key lacks the scope %q; ask the operator for a key that has it", ScopeTenant)
+		e := llm.Errorf(llm.KindForbidden, "this key lacks the scope %s; ask the operator for a key that has it", ScopeTenant)
 		e.Code = "scope_required"
 		return e
 	}

@@ -80,13 +80,16 @@ func (c *call) premiums(m *upstream.Model, list llm.Price) (llm.Price, error) {
 		}
 		permille, ok := m.ServiceTiers[string(value)]
 		if !ok {
-			return list, llm.Invalid(p.member, "model %q has no price for %s %.64q; it has %s. The operator can give it a factor among the model's service tiers",
-				m.Name, p.member, value, p.usual)
+			return list, llm.Invalid(p.member, "model %q has no price for %s %s; it has %s. The operator can give it a factor among the model's service tiers",
+				m.Name, p.member, said(value), p.usual)
 		}
 		list = list.Scale(permille)
 	}
 	return list, nil
 }
+
+// said is a string of the body as an error may say it.
+func said(raw []byte) string { return llm.Quote(upstream.Unescape(nil, raw), 64) }
 
 // beta is what the client asks Anthropic for that is not in its standard API; empty in another dialect, where it is not passed on.
 func (c *call) beta() []byte {
@@ -110,7 +113,7 @@ func longContext(betas []byte) []byte {
 
 func (c *call) unpricedTier(m *upstream.Model) error {
 	asked, names := string(c.head.ServiceTier.In(c.body)), m.TierNames(c.dialect)
-	e := llm.Invalid("service_tier", "model %q has no price for service tier %.64q; it has %s", m.Name, asked, strings.Join(names, ", "))
+	e := llm.Invalid("service_tier", "model %q has no price for service tier %s; it has %s", m.Name, said(c.head.ServiceTier.In(c.body)), strings.Join(names, ", "))
 	if near := llm.Nearest(asked, names); near != "" {
 		e.Message += "; did you mean " + near + "?"
 	} else {
@@ -153,7 +156,7 @@ func (c *call) allowTools(m *upstream.Model) error {
 
 func (c *call) unpricedTool(m *upstream.Model, h *llm.Hosted) error {
 	kind := string(h.Type.In(c.body))
-	e := llm.Invalid("tools", "tool %.64q is run by the provider, which charges for it beside the tokens", kind)
+	e := llm.Invalid("tools", "tool %s is run by the provider, which charges for it beside the tokens", said(h.Type.In(c.body)))
 	if h.Open == 0 {
 		e.Param = map[bool]string{true: "web_search_options", false: "mcp_servers"}[c.endpoint() == llm.Chat]
 	}
