@@ -31,7 +31,7 @@ func (r *Result) Print(w io.Writer) error {
 	for _, a := range additions {
 		fmt.Fprintf(t, "%s\t%s\n", a.name, r.Added.text(a.name))
 	}
-	fmt.Fprintf(t, "\nMEMORY OF WEIR\t\nidle\t%s MB\nafter load\t%s MB\nan open stream, of %s\t%s kB\n10,000 keys, used once\t%s MB\n", r.Memory.text("idle_mb"),
+	fmt.Fprintf(t, "\nMEMORY OF WEIR\t\nidle\t%s MB\nafter load\t%s MB\nan open stream, of %s\t%s kB\n10,000 keys, each used once\t%s MB\n", r.Memory.text("idle_mb"),
 		r.Memory.text("loaded_mb"), r.Memory.text("streams"), r.Memory.text("stream_kb"), r.Memory.text("ten_thousand_keys_mb"))
 	fmt.Fprint(t, "\nCOMPONENT\tns\tB\tallocs\tMB/s\n")
 	for _, c := range r.Components {

@@ -4,16 +4,20 @@
 
 package tokens
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+)
 
 func TestNoAllocations(t *testing.T) {
 	body, h := chat(t, 1000)
 	c := counter()
 	e := c.For("gpt-4o-mini")
-	delta := []byte(`caf\u00e9 au lait`)
+	delta, word := []byte(`caf\u00e9 au lait`), bytes.Repeat([]byte("a"), 50_000)
 	if n := testing.AllocsPerRun(200, func() {
 		c.Estimate(e, h, body)
 		c.Escaped(e, delta)
+		c.Text(e, word)
 		c.For("gpt-4o-mini-2024-07-18")
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

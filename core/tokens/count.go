@@ -36,7 +36,7 @@ const (
 	memoBytes   = 16      // longest piece that is remembered
 	metBits     = 12      // 4,096 slots, 16 kB
 	keptScratch = 1 << 20 // bytes; a larger buffer for undoing escapes is not kept
-	keptPiece   = 1 << 13 // bytes; nor is a stack for longer pieces
+	keptPiece   = 1 << 16 // bytes; nor is a stack for longer pieces
 )
 
 // counting is the scratch of one call: its budget, a buffer to undo escapes in, the stack of merging, the tokens met,
