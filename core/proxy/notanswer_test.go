@@ -77,3 +77,55 @@ func TestWebPages(t *testing.T) {
 		}
 	}
 }
+
+// What refuses a request in other words than an API's reaches the client as an error of the dialect, and a path that is not there
+// as an upstream that is not available; nothing of a page does.
+func TestRefusalsInOtherWords(t *testing.T) {
+	for _, tt := range []struct {
+		code         int
+		body, kind   string
+		want         int
+		message, typ string // typ is Anthropic's
+	}{
+		{400, "<html>nginx SECRET</html>", "text/html", 400, "the upstream refused the request with status 400", "invalid_request_error"},
+		{413, "<html>nginx SECRET</html>", "text/html", 413, "the upstream refused the request with status 413", "request_too_large"},
+		{422, `{"detail":"x is \"short\""}`, "application/json", 422, `x is "short"`, "invalid_request_error"},
+		{400, `{"object":"error","message":"too long","SECRET":1}`, "application/json", 400, "too long", "invalid_request_error"},
+		{400, `["SECRET"]`, "application/json", 400, "the upstream refused the request with status 400", "invalid_request_error"},
+		{404, "<html>nginx SECRET</html>", "text/html", 502, "", ""},
+		{405, "", "", 502, "", ""},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", tt.kind)
+			w.WriteHeader(tt.code)
+			_, _ = w.Write([]byte(tt.body))
+		}))
+		t.Cleanup(s.Close)
+		r := newRig(t, func(o *setup) {
+			o.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[1].BaseURL = s.URL, s.URL }
+		})
+		for _, x := range everyRoute {
+			p := r.post(x.path, x.body).want(t, tt.want)
+			if kind := p.header.Get("Content-Type"); kind != "application/json" || strings.Contains(string(p.body), "SECRET") {
+				t.Errorf("%d, %s: %s %s", tt.code, x.path, kind, p.body)
+			}
+			if tt.want == 502 {
+				p.code(t, "upstream_unavailable")
+				continue
+			}
+			f := p.code(t, "upstream_refused")
+			if typ := f["type"]; f["message"] != tt.message || strings.Contains(x.path, "messages") && typ != tt.typ {
+				t.Errorf("%d, %s: %s", tt.code, x.path, p.body)
+			}
+			if log := r.accessLine(p.header.Get("X-Request-Id")); strings.Contains(log, "short") || !strings.Contains(log, "code=upstream_refused") {
+				t.Errorf("%s", log)
+			}
+			if e := r.journal.last(t); e.Cost != 0 {
+				t.Errorf("%d, %s: %+v", tt.code, x.path, e)
+			}
+		}
+		if left, held := r.limits.Balance(idUser); left != startBalance || held != 0 {
+			t.Errorf("%d: %d is left, %d held", tt.code, left, held)
+		}
+	}
+}

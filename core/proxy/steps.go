@@ -277,15 +277,20 @@ func (s *Server) acknowledged(c *call, seq uint64) error {
 	return nil
 }
 
-// passOn relays an upstream's own words about the request, which may repeat the prompt and are not for the log. Nothing is owed
-// for it.
+// passOn relays an upstream's own words about the request, in the dialect's form, which may repeat the prompt and are not for the
+// log. Nothing is owed for it.
 func (s *Server) passOn(c *call, res limit.Reservation, resp *upstream.Response) error {
 	body, err := resp.Body()
 	c.attempts.Refused(resp.Channel)
 	if err != nil {
 		return s.lost(c, err)
 	}
-	s.write(c, resp, body)
+	if resp.Refusal != nil {
+		r := errorRefusal(resp.Refusal, c.dialect, c.id, c.member[:0])
+		s.refuse(c, &r)
+	} else {
+		s.write(c, resp, body)
+	}
 	c.record.code, c.record.why = "upstream_refused", "the upstream refused the request"
 	c.closeUpstream()
 	res.Answered(resp.Status)

@@ -409,6 +409,9 @@ func (d *doing) attempt() (h head, err error) {
 	if err == nil {
 		err = d.peek(&h)
 	}
+	if err == nil {
+		err = d.complaint(&h)
+	}
 	if err != nil {
 		if timedOut(err) {
 			d.timeouts++
@@ -482,6 +485,13 @@ func (d *doing) judge(h head, err error) bool {
 	}
 	d.r.discard()
 	d.last = fmt.Errorf("channel %q answered %d", name, h.status)
+	if h.astray {
+		d.last = fmt.Errorf("channel %q answered %d, and not as an API does; does its base_url lead to one that serves %s?", name, h.status, d.req.Head.Endpoint.Path())
+		if !d.usual() {
+			d.lane.health.forget(d.ticket, now)
+			return false
+		}
+	}
 	d.lane.refused(d.ticket, &d.r.place, now, verdict{class: why, status: h.status, wait: h.wait(d.client.clock.Wall())})
 	if why == limited {
 		wait, _ := d.lane.health.sleeps(now, d.req.Caller)
@@ -493,6 +503,12 @@ func (d *doing) judge(h head, err error) bool {
 		d.noteRest(now)
 	}
 	return false
+}
+
+// usual tells a request of the kind that every server of its dialect answers: that another kind is not there says nothing about
+// these.
+func (d *doing) usual() bool {
+	return d.req.Head.Endpoint == llm.Chat || d.req.Head.Endpoint == llm.Messages
 }
 
 // lacks notes that an attempt failed for want of something here, if it did: that is not the channel's failure.
@@ -525,7 +541,7 @@ func classify(h *head) (why class, relay bool) {
 		return refused, false
 	case h.status < 300 && (h.frame.done || h.status == 205): // says nothing: 204, or an empty body
 		return failing, false
-	case h.coded || h.status == 408 || h.status < 200 || h.status >= 300 && h.status < 400 || h.status >= 500:
+	case h.coded || h.astray || h.status == 408 || h.status < 200 || h.status >= 300 && h.status < 400 || h.status >= 500:
 		return failing, false
 	}
 	return failing, true

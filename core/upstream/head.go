@@ -26,6 +26,7 @@ type head struct {
 	closing     bool // the connection ends with this answer
 	keepAlive   bool
 	coded       bool // a content coding nobody asked for
+	astray      bool // what answered is no API
 	contentType string
 	retryAfter  time.Duration // 0: none
 	retryAt     time.Time     // what Retry-After says when it is a date; zero: it is none

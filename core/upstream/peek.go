@@ -3,10 +3,13 @@ package upstream
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +66,7 @@ func (d *doing) whole(h *head) error {
 	r := d.r
 	d.opened = true
 	r.open(h)
-	body, err := r.readBody()
+	body, err := r.readBody(r.client.opt.ResponseBytes)
 	switch {
 	case errors.Is(err, errLarge):
 		return nil
@@ -80,6 +83,73 @@ func (d *doing) whole(h *head) error {
 	}
 	r.body = body
 	return nil
+}
+
+const (
+	complaintBytes = 256 << 10 // of an answer that refuses the request; of more, what it says is not read
+	complaintText  = 4 << 10   // of what such an answer says, where it is told in our words
+)
+
+// complaint reads an answer that refuses the request, and says in whose words the client is told: those of an API are passed on,
+// and of what else may stand between (a proxy's page, a server with errors of its own form) no more than the text. A path that
+// is not there, without an API's error, is not the client's fault: the channel does not lead to an API.
+func (d *doing) complaint(h *head) error {
+	if _, relay := classify(h); !relay || h.status < 400 {
+		return nil
+	}
+	r := d.r
+	if r.body == nil {
+		d.opened = true
+		r.open(h)
+		body, err := r.readBody(min(complaintBytes, r.client.opt.ResponseBytes))
+		if err != nil {
+			r.renew()
+		}
+		if err != nil && !errors.Is(err, errLarge) {
+			return err
+		}
+		if r.body = body; body == nil {
+			r.body = []byte{}
+		}
+	}
+	api, object, text := says(r.body)
+	switch {
+	case object:
+		h.contentType = "application/json"
+		return nil
+	case !api && (h.status == 404 || h.status == 405):
+		r.renew()
+		h.astray = true
+		return nil
+	case text == "":
+		text = fmt.Sprintf("the upstream refused the request with status %d", h.status)
+	}
+	r.Refusal = &llm.Error{Kind: llm.KindInvalid, Status: h.status, Code: "upstream_refused", Message: text}
+	return nil
+}
+
+// says reads what refuses a request: whether it is an error of an API, whether it is an error object as both dialects have it, and
+// else the text in it; empty: there is none.
+func says(body []byte) (api, object bool, text string) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil {
+		return false, false, ""
+	}
+	if e := members["error"]; len(e) > 0 && e[0] == '{' {
+		return true, true, ""
+	}
+	for _, name := range [...]string{"error", "message", "detail"} {
+		v := members[name]
+		if len(v) == 0 || string(v) == "null" {
+			continue
+		}
+		if json.Unmarshal(v, &text) != nil {
+			text = string(v)
+		}
+		text = strings.ToValidUTF8(text[:min(len(text), complaintText)], "")
+		return name == "error" || string(members["object"]) == `"error"`, false, text
+	}
+	return false, false, ""
 }
 
 // open takes over the framing of the body behind a head.

@@ -51,12 +51,11 @@ func (r *Response) Body() ([]byte, error) {
 		return r.body, nil
 	}
 	r.heed()
-	return r.readBody()
+	return r.readBody(r.client.opt.ResponseBytes)
 }
 
-// readBody reads the body to its end, which has to come in time.
-func (r *Response) readBody() ([]byte, error) {
-	limit := r.client.opt.ResponseBytes
+// readBody reads the body, of so many bytes at most, to its end, which has to come in time.
+func (r *Response) readBody(limit int64) ([]byte, error) {
 	size := int64(1 << 10)
 	if r.frame.kind == byLength {
 		size = min(r.frame.left, limit, 1<<20) // what a peer announces is not yet there

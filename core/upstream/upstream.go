@@ -225,6 +225,7 @@ type Response struct {
 	Stream      bool          // an event stream: use Next; otherwise Body
 	FirstByte   time.Duration // Mono when the answer's head came, and of a stream what was peeked at
 	Attempted   []string      // channels, in order, this one last
+	Refusal     *llm.Error    // to be told in place of a body that refuses the request, but not in the dialect's words; nil: the body is
 	reading
 }
 

@@ -95,7 +95,7 @@ func TestAnswersThatBreakOffAreFailures(t *testing.T) {
 
 // A buffered answer may take so long in all, however steadily it comes; so may that of a refusal.
 func TestAnAnswerThatTrickles(t *testing.T) {
-	for status, told := range map[string]string{"200": "no channel of model", "400": "the upstream's answer was not whole after 300 ms"} {
+	for _, status := range []string{"200", "400"} {
 		trickles := newStub(t, func(x *exchange) bool {
 			x.send("HTTP/1.1 " + status + " X\r\nTransfer-Encoding: chunked\r\n\r\n")
 			for end := time.Now().Add(60 * time.Second); time.Now().Before(end) && x.chunk(" "); {
@@ -109,7 +109,7 @@ func TestAnAnswerThatTrickles(t *testing.T) {
 		}
 		r.client.whole = 300 * time.Millisecond
 		_, _, err := r.call()
-		contains(t, asError(t, err, llm.KindTimeout).Message, told)
+		contains(t, asError(t, err, llm.KindTimeout).Message, "no channel of model")
 		if open, _ := r.conns("a"); open != 0 {
 			t.Error("the connection is still open")
 		}
