@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/weir-gateway/weir/core/auth"
@@ -92,11 +93,19 @@ func (c *call) premiums(m *upstream.Model, list llm.Price) (llm.Price, error) {
 func said(raw []byte) string { return llm.Quote(upstream.Unescape(nil, raw), 64) }
 
 // beta is what the client asks Anthropic for that is not in its standard API; empty in another dialect, where it is not passed on.
+// Several lines are one list.
 func (c *call) beta() []byte {
 	if c.dialect != llm.Anthropic {
 		return nil
 	}
-	return c.ctx.Request.Header.Peek("Anthropic-Beta")
+	lines := slices.DeleteFunc(c.ctx.Request.Header.PeekAll("Anthropic-Beta"), func(line []byte) bool { return len(line) == 0 })
+	switch len(lines) {
+	case 0:
+		return nil
+	case 1:
+		return lines[0]
+	}
+	return bytes.Join(lines, []byte{','})
 }
 
 // longContext is the name, without its date, of a beta in a list of them by which input beyond 200,000 tokens is taken, at

@@ -286,10 +286,41 @@ func TestLongContextHasAPrice(t *testing.T) {
 	if e := r.journal.last(t); e.Cost != price.Cost(served) {
 		t.Errorf("%+v", e)
 	}
+	two := r.request(messages.path, messages.body)
+	two.Header["Anthropic-Beta"] = []string{"tools-1", "context-1m-2025-08-07"}
+	r.do(two).want(t, 400).code(t, "invalid_request_error")
 	dear := newRig(t, priced(up, map[string]uint32{"context-1m": 2000}))
 	dear.post(messages.path, messages.body, "Anthropic-Beta", "context-1m-2025-08-07").want(t, 200)
 	if e := dear.journal.last(t); e.Cost != price.Scale(2000).Cost(served) {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Betas on several lines are one list, as HTTP has it.
+func TestBetasOnSeveralLines(t *testing.T) {
+	var got []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		got = q.Header["Anthropic-Beta"]
+		_, _ = io.WriteString(w, `{"type":"message","content":[],"usage":{"input_tokens":1,"output_tokens":1}}`)
+	}))
+	t.Cleanup(s.Close)
+	r := newRig(t, func(o *setup) {
+		o.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[1].BaseURL = s.URL, s.URL }
+	})
+	messages := everyRoute[4]
+	for _, lines := range [][]string{{"a"}, {"a,b", "c"}, {"a", "", "b , c", "d"}, {"", ""}, nil} {
+		q := r.request(messages.path, messages.body)
+		q.Header["Anthropic-Beta"] = lines
+		r.do(q).want(t, 200)
+		var want []string
+		for _, line := range lines {
+			if line != "" {
+				want = append(want, line)
+			}
+		}
+		if strings.Join(got, "|") != strings.Join(want, ",") {
+			t.Errorf("%q became %q", lines, got)
+		}
 	}
 }
 
