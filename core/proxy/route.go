@@ -57,9 +57,9 @@ var paths = [...]struct {
 
 // lookup finds the route of a raw request target. It compares the bytes as they came, before any normalisation, so
 // that a trailing slash, a double one, another case or an escape is another path and not another way in. The query is
-// allowed and ignored. rest is the model's name, still escaped, for routeModel.
+// allowed and ignored, as is what stands before the path of an absolute form. rest is the model's name, still escaped, for routeModel.
 func lookup(target []byte) (r route, rest []byte) {
-	target, _, _ = bytes.Cut(target, []byte{'?'})
+	target, _, _ = bytes.Cut(pathOf(target), []byte{'?'})
 	for i := range paths {
 		if string(target) == paths[i].path {
 			return paths[i].is, nil
@@ -69,6 +69,29 @@ func lookup(target []byte) (r route, rest []byte) {
 		return routeModel, rest
 	}
 	return routeNone, nil
+}
+
+// pathOf is what is behind the authority of a target in absolute form, which whoever takes this gateway for a proxy sends.
+// The authority says nothing here, so it may be any but one that two parsers could end at different places; a target with such
+// a one stays as it is, and is no route.
+func pathOf(target []byte) []byte {
+	if len(target) == 0 || target[0] == '/' {
+		return target
+	}
+	scheme, rest, ok := bytes.Cut(target, []byte("://"))
+	if !ok || !bytes.EqualFold(scheme, []byte("http")) && !bytes.EqualFold(scheme, []byte("https")) {
+		return target
+	}
+	at := bytes.IndexByte(rest, '/')
+	for _, b := range rest[:max(at, 0)] {
+		if plain := 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' || bytes.IndexByte([]byte("-._:[]"), b) >= 0; !plain {
+			return target
+		}
+	}
+	if at <= 0 {
+		return target
+	}
+	return rest[at:]
 }
 
 // meant ends the complaint about an unknown path with the one that was likely meant.

@@ -256,8 +256,11 @@ func (s *smuggling) heads() (as []attack) {
 	line := func(name, first, answers, upstream string) {
 		as = append(as, attack{name, first + s.auth + s.contentLen + "\r\n" + s.body + s.good(), answers, upstream})
 	}
-	line("absolute form, another host", "POST http://other/v1/chat/completions HTTP/1.1\r\n", "404 200", "A")
-	line("absolute form of an upstream", "POST http://127.0.0.1:1/v1/chat/completions HTTP/1.1\r\n", "404 200", "A")
+	line("absolute form, another host", "POST http://other/v1/chat/completions HTTP/1.1\r\n", "200 200", "AA")
+	line("absolute form of an upstream", "POST http://127.0.0.1:1/v1/chat/completions HTTP/1.1\r\n", "200 200", "AA")
+	line("absolute form, the operator's", "POST http://weir/admin/keys HTTP/1.1\r\n", "404 200", "A")
+	line("absolute form with a user", "POST http://other@weir/v1/chat/completions HTTP/1.1\r\n", "404 200", "A")
+	line("absolute form, another scheme", "POST ftp://weir/v1/chat/completions HTTP/1.1\r\n", "404 200", "A")
 	line("authority form", "POST weir:80 HTTP/1.1\r\n", "400 close", "")
 	line("CONNECT", "CONNECT weir:80 HTTP/1.1\r\n", "404 200", "A")
 	line("an empty line first", "\r\n"+postLine, "200 200", "AA")
