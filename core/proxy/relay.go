@@ -259,8 +259,8 @@ func (r *relay) report() {
 	}
 }
 
-// owed is the output to charge for by our own count: not beyond the hold, which is the cap that the upstream was sent,
-// unless the house pays for what is beyond.
+// owed is the output to charge for by our own count: not beyond the hold, which is the cap that the upstream was sent and
+// what it was topped up by since, unless the house pays for what is beyond.
 func (r *relay) owed() llm.Tokens {
 	if r.rule == limit.Clip {
 		return r.total
