@@ -124,11 +124,15 @@ func (d *doing) queue(seen []bool) (picked, again bool) {
 		return true, false
 	}
 	d.again(seen, found)
-	if found != nil {
-		d.r.place = p
-		return d.awake(found) && d.room(), true
+	if found == nil {
+		return false, away || d.patience <= 0
 	}
-	return false, away || d.patience <= 0
+	if !d.awake(found) {
+		p.leave() // it fell asleep in the moment that the place was given
+		return false, true
+	}
+	d.r.place = p
+	return d.room(), true
 }
 
 // stand waits in line until it is decided, or until a time, or until another channel could be picked whose time has come.

@@ -75,6 +75,38 @@ func TestWhoIsRefusedAfterItsWaitGoesOnWaiting(t *testing.T) {
 	}
 }
 
+// Whoever is given a place on a channel that falls asleep in that moment leaves it to others, and goes on waiting.
+func TestAPlaceOnAChannelThatFellAsleepIsGivenBack(t *testing.T) {
+	release := make(chan bool)
+	first := newStub(t, func(x *exchange) bool { <-release; return status(401, "")(x) })
+	second, two := hanging(t)
+	r := newRig(t, Options{QueueWaitMS: 60_000}, atMost(openai("a", first.url), 1), atMost(openai("b", second.url), 1))
+	x, y := r.ask(new(watcher), 8), r.ask(new(watcher), 8)
+	eventually(t, "both are full", func() bool { return first.requests.Load() == 1 && second.requests.Load() == 1 })
+	hold := new(watcher)
+	told := r.ask(hold, 7)
+	eventually(t, "it waits", func() bool { return r.queued() == 2 })
+	close(release)
+	eventually(t, "a sleeps, and both wait for b", func() bool {
+		b := r.client.Health(r.cat)[1]
+		return b.Waiting == 2
+	})
+	close(two)
+	for _, told := range []chan error{x, y, told} {
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	}
+	if hold.String() != "attempt b, sent b" {
+		t.Error(hold)
+	}
+	for _, h := range r.client.Health(r.cat) {
+		if h.InFlight != 0 || h.Waiting != 0 {
+			t.Errorf("%+v", h)
+		}
+	}
+}
+
 // When every channel ends, whoever waits is told so, whatever some of them said before.
 func TestWhoWaitsIsToldThatEveryChannelEnded(t *testing.T) {
 	for _, why := range []string{"both are full", "one has no room"} {
