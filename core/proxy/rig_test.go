@@ -129,7 +129,7 @@ type rig struct {
 	addr    string
 	token   string
 	key     auth.Key
-	log     *bytes.Buffer
+	log     *logged
 	cat     catalog
 	simURL  string
 }
@@ -178,7 +178,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 	for _, o := range opts {
 		o(&s)
 	}
-	r := &rig{t: t, clock: llm.NewFakeClock(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)), journal: &journal{}, policy: &decider{}, log: &bytes.Buffer{}}
+	r := &rig{t: t, clock: llm.NewFakeClock(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)), journal: &journal{}, policy: &decider{}, log: new(logged)}
 	r.startSim(s.sim)
 	var books ledgerParts = r.journal
 	if s.ledger != nil {
@@ -198,7 +198,7 @@ func newRig(t testing.TB, opts ...option) *rig {
 		limiter = s.limiter(r.limits)
 	}
 	r.server = proxy.New(s.options, proxy.Parts{Clock: r.clock, Random: rand.Reader, Directory: r.dir, Limiter: limiter, Money: r.limits,
-		Ledger: books, Counter: counter, Policy: r.policy, Client: r.client, Alerts: s.alerts, Log: slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, &slog.HandlerOptions{Level: s.logLevel}))})
+		Ledger: books, Counter: counter, Policy: r.policy, Client: r.client, Alerts: s.alerts, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: s.logLevel}))})
 	r.server.SetSettings(s.settings)
 	r.defaultCatalog(s.catalog)
 	r.listen()
@@ -206,15 +206,30 @@ func newRig(t testing.TB, opts ...option) *rig {
 	return r
 }
 
-type lockedWriter struct {
+// logged is what was logged so far; connections log when they end, beside the test.
+type logged struct {
 	mu sync.Mutex
-	w  io.Writer
+	b  bytes.Buffer
 }
 
-func (l *lockedWriter) Write(p []byte) (int, error) {
+func (l *logged) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logged) Len() int { return len(l.String()) }
+
+func (l *logged) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
 }
 
 func (r *rig) startSim(o sim.Options) {
