@@ -193,7 +193,7 @@ func (g *gate) stepOut(w *waiter) {
 }
 
 // lineUpLocked puts w into the round after its caller's last one that waits, or into the next. A caller's rounds have no
-// gaps, so the last in the queue is the newest of whoever has most there; false: that would be w.
+// gaps, so the last in the queue is the newest of whoever has most there; false: that would be w, or w is decided by now.
 func (g *gate) lineUpLocked(w *waiter) bool {
 	w.round = g.mu.round
 	free := g.queue*whole - w.share
@@ -210,6 +210,9 @@ func (g *gate) lineUpLocked(w *waiter) bool {
 		}
 		free += g.mu.waiting[stay-1].share
 	}
+	if !w.enters() {
+		return false
+	}
 	for _, last := range g.mu.waiting[stay:] {
 		last.quits()
 	}
@@ -219,7 +222,6 @@ func (g *gate) lineUpLocked(w *waiter) bool {
 		at = len(g.mu.waiting)
 	}
 	g.mu.waiting = slices.Insert(g.mu.waiting, at, w)
-	w.enters()
 	return true
 }
 

@@ -44,11 +44,14 @@ func (w *waiting) decide(take func() place, away bool) bool {
 	return true
 }
 
-// enters counts a queue more.
-func (w *waiting) enters() {
+// enters counts a queue more, unless it is decided.
+func (w *waiting) enters() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.queues++
+	if !w.mu.over {
+		w.mu.queues++
+	}
+	return !w.mu.over
 }
 
 // quits counts a queue less; out of all of them there is nothing to wait for.
@@ -121,6 +124,7 @@ func (d *doing) queue(seen []bool) (picked, again bool) {
 	found, p, away := l.leave()
 	if picked {
 		p.leave() // it came at the same time
+		d.again(seen, d.lane)
 		return true, false
 	}
 	d.again(seen, found)
@@ -207,9 +211,9 @@ func (d *doing) ripe(seen []bool, now time.Duration) (some bool) {
 	return some
 }
 
-// again lets every channel be asked that was not tried, but for the one whose place was waited for.
+// again lets every channel be asked that was not tried, but for the one that was found.
 func (d *doing) again(seen []bool, found *lane) {
-	d.later = [maxLater]ripening{}
+	d.later, d.crowded = [maxLater]ripening{}, d.crowded[:0]
 	for _, t := range d.route.tiers {
 		for _, m := range t.members {
 			seen[m.at] = found != nil && m.Name == found.channel.Name || slices.Contains(d.r.Attempted, m.Name)

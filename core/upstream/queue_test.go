@@ -189,6 +189,24 @@ func TestWhoWaitsForSeveralCountsAsOne(t *testing.T) {
 	}
 }
 
+// Whoever has a place by now turns nobody away from the queues that are left to it.
+func TestWhoIsDecidedTurnsNobodyAway(t *testing.T) {
+	g := newGate(Options{QueueRequests: 2})
+	g.follow(1, false)
+	_, _ = g.enter(0, false)
+	others := []*waiting{newWaiting(7, 1), newWaiting(7, 1)}
+	for _, w := range others {
+		g.join(w)
+		w.quits()
+	}
+	has := newWaiting(8, 1)
+	has.decide(nil, false)
+	g.stepOut(g.join(has))
+	if _, _, n := g.report(); n != 2 {
+		t.Errorf("%d wait, of 2", n)
+	}
+}
+
 // timers are a rig's timers that are over when its clock has been moved so far, and never by themselves.
 type timers struct {
 	clock *shiftClock
@@ -296,6 +314,38 @@ func TestWhoWaitsIsWokenWhenAChannelSaid(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whoever is sent to a channel that woke meanwhile, in vain, waits for the others again.
+func TestWhoIsWokenInVainGoesOnWaiting(t *testing.T) {
+	var asked atomic.Int64
+	first := newStub(t, func(x *exchange) bool {
+		if asked.Add(1) == 1 {
+			return status(429, "Retry-After: 30\r\n")(x)
+		}
+		return status(500, "")(x)
+	})
+	second, release := hanging(t)
+	a, b := openai("a", first.url), atMost(openai("b", second.url), 1)
+	a.Priority = 1
+	r := newRig(t, Options{QueueWaitMS: 60_000}, a, b)
+	ts := r.timers()
+	held := r.ask(new(watcher), 8)
+	eventually(t, "b is full", func() bool { return second.requests.Load() == 1 })
+	hold := new(watcher)
+	told := r.ask(hold, 7)
+	eventually(t, "it waits", func() bool { return ts.running() == 1 })
+	ts.advance(31 * time.Second)
+	eventually(t, "a has failed it, and it waits again", func() bool { return asked.Load() == 2 && ts.running() == 1 })
+	close(release)
+	for _, told := range []chan error{held, told} {
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	}
+	if want := "attempt a, sent a, refused a, attempt b, sent b"; hold.String() != want {
+		t.Errorf("%s, want %s", hold, want)
 	}
 }
 
