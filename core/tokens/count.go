@@ -10,10 +10,10 @@ import (
 )
 
 // The budget of exact counting, meant to keep 100 kB within 2 ms whatever a call is given: the dearest texts known come to
-// 1.5 to 1.7 ms. A unit is 5 to 7 ns where tables are cold and 3 to 5 where they are warm; each kind
-// of work is charged what it costs cold, the first use of a token most of all. Only a call's own text decides: the count
-// is the same whatever was counted before and however busy the machine is. What is left after the budget counts by its
-// bytes: of a full 100 kB that is the last quarter to two fifths of prose and code, and most of random text.
+// 1.5 to 1.7 ms. A unit is 5 to 7 ns where tables are cold and 3 to 5 where they are warm; each kind of work is charged what
+// it costs cold, the first use of a token most of all. How busy the machine is does not count, nor what was counted before,
+// but for whole texts that known remembers. What is left after the budget counts by its bytes: of a full 100 kB that is the
+// last quarter to two fifths of prose and code, and most of random text.
 const (
 	workPer100kB = 250_000
 	workSpan     = 100_000
