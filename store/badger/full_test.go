@@ -79,6 +79,7 @@ func TestRoomIsAskedForSeldom(t *testing.T) {
 	clock.Advance(20*time.Millisecond - 1)
 	wantAsked("just before the answer is old", one, 0)
 	wantAsked("values that may be large", big, 5)
+	wantAsked("behind one, which has taken of it", one, 1)
 	clock.Advance(20 * time.Millisecond)
 	left.Store(128<<20 - 1)
 	wantAsked("with less", one, 5)

@@ -13,8 +13,8 @@ import (
 // what others on the disk write meanwhile. A full load of 140,000 requests a second was seen to need 27 MiB at once.
 const DefaultReserveBytes = 64 << 20
 
-// plentyFor is how long an answer holds that there is twice the reserve: whoever takes the first half within it would
-// have to write 3 GiB a second.
+// plentyFor is how long an answer holds that there is twice the reserve, behind the batch at hand: whoever takes the first
+// half within it would have to write 3 GiB a second.
 const plentyFor = 20 * time.Millisecond
 
 const mib = 1 << 20
@@ -41,7 +41,7 @@ func (s *Store) ask(need int64, now time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("asking how much space the data folder %s has left: %w", s.dir, err)
 	}
-	if left >= 2*s.o.ReserveBytes {
+	if left >= need+s.o.ReserveBytes {
 		s.plenty.Store(int64(now + plentyFor))
 	} else {
 		s.plenty.Store(0)
