@@ -13,7 +13,7 @@
 //  3. A client that has left is noticed while we wait for the upstream, and the upstream call is cut; it is never
 //     counted against a channel.
 //  4. A call goes back to the pool when its answer is over, which for a stream is the relay's Close, and the watch has
-//     stopped by then. What it was admitted by, a stream gives back when it begins.
+//     stopped by then. What it was admitted and sent by, a stream gives back when it begins.
 //
 // With the owner of the hold on the right:
 //
