@@ -64,12 +64,13 @@ func (w *waiting) quits() {
 	}
 }
 
-// outcome is how it was decided, which nobody does any more.
+// outcome is how it was decided, which nobody does any more; the place is given out once.
 func (w *waiting) outcome() (p place, away bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.over = true
-	return w.mu.place, w.mu.away
+	p, w.mu.place = w.mu.place, place{}
+	return p, w.mu.away
 }
 
 // maxLater is how many channels are asked at the time that they said by a request that waits for another; of more, the rest
@@ -117,6 +118,7 @@ func (d *doing) ask(seen []bool) bool {
 func (d *doing) queue(seen []bool) (picked, again bool) {
 	began := d.client.clock.Mono()
 	l := line{all: newWaiting(d.req.Caller.Org, len(d.crowded))}
+	defer l.abandon() // when the hold panics
 	l.join(d)
 	l.all.quits()
 	picked = d.stand(&l, seen, began+d.patience)
@@ -256,4 +258,10 @@ func (l *line) leave() (found *lane, p place, away bool) {
 		}
 	}
 	return found, p, away
+}
+
+// abandon leaves what is not left yet, and gives a place back.
+func (l *line) abandon() {
+	_, p, _ := l.leave()
+	p.leave()
 }

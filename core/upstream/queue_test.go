@@ -349,6 +349,46 @@ func TestWhoIsWokenInVainGoesOnWaiting(t *testing.T) {
 	}
 }
 
+// late has no room at first, and breaks when it is asked again.
+type late struct {
+	watcher
+	asked atomic.Int64
+}
+
+func (l *late) Attempt(*Channel) (room bool, wait time.Duration) {
+	if l.asked.Add(1) > 1 {
+		panic("bug")
+	}
+	return false, time.Second
+}
+
+// A panic in the hold of a request that waits leaves no turn in a queue behind, which would be given a place for good.
+func TestAPanicLeavesNoTurnBehind(t *testing.T) {
+	second, release := hanging(t)
+	a, b := openai("a", newStub(t, fine).url), atMost(openai("b", second.url), 1)
+	r := newRig(t, Options{QueueWaitMS: 60_000}, a, b)
+	ts := r.timers()
+	held := r.ask(&watcher{deny: map[string]bool{"a": true}}, 8)
+	eventually(t, "b is full", func() bool { return second.requests.Load() == 1 })
+	broke := make(chan any, 1)
+	go func() {
+		defer func() { broke <- recover() }()
+		_, _ = r.do(t.Context(), plainBody, new(late))
+	}()
+	eventually(t, "it waits", func() bool { return ts.running() == 1 })
+	ts.advance(time.Second)
+	if <-broke == nil {
+		t.Error("the panic was swallowed")
+	}
+	close(release)
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	if h := r.client.Health(r.cat)[1]; h.InFlight != 0 || h.Waiting != 0 {
+		t.Errorf("%+v", h)
+	}
+}
+
 // A channel that becomes wider by the time that passes lets in who waits, though nobody else comes or goes.
 func TestTimeLetsInWhoWaits(t *testing.T) {
 	for name, tt := range map[string]struct {

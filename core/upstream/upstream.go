@@ -21,6 +21,8 @@
 //	Do: plan the splices once
 //	    repeat up to Attempts times, before a first byte:
 //	        pick      tier by priority, then smooth weights; health.mu admits or skips       (lock, no I/O)
+//	        place     gate.mu: one on the channel, or a turn in the queues of all that have
+//	                  none, for the first that does (gate.go, queue.go)                      (lock, then a wait)
 //	        hold.Attempt
 //	        take      pool.mu pops an idle connection; it is looked at before use            (lock, then I/O)
 //	        bind      cutter.mu: fail if cut, else the Response owns the connection          (lock, no I/O)
