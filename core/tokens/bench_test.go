@@ -12,6 +12,7 @@ import (
 func BenchmarkCount(b *testing.B) {
 	all := corpora(50_000)
 	all["one letter"] = strings.Repeat("a", 500)
+	all["dashes"] = strings.Repeat("-", 2000)
 	for _, encoding := range encodingNames {
 		v := vocabOf(encoding)
 		for name, text := range all {

@@ -24,6 +24,8 @@ const (
 	stepWork     = 8  // one step of merging
 	lookupWork   = 3  // looking bytes up
 	pairWork     = 3  // looking a pair up
+	heapWork     = 16 // looking a pair up to merge it, and its way through the heap; and one more for each 8 of its bytes
+	heapAfter    = 32 // for each byte of a piece: then it is merged by the heap
 	firstWork    = 40 // a token of a merged piece not met lately
 	rareWork     = 30 // a short piece that is no token and not remembered from this call
 	contentWork  = 4  // beginning a text

@@ -42,7 +42,8 @@
 //
 // tiktoken-go itself: 2 MB/s through a backtracking regular expression, quadratic in long words (40 kB of one letter took
 // four seconds), some two allocations a token; it stays as a reference that the tests compare with, beside OpenAI's own core
-// in its npm package. A scan for the minimum rank, or a heap: 4 to 8 MB/s on Chinese, where pieces are long. A trie for the
+// in its npm package. A scan for the minimum rank, or a heap for everything: 4 to 8 MB/s on Chinese, where pieces are long
+// (heap.go takes over where the steps from the left are more: runs of a sign that has tokens of many lengths). A trie for the
 // longest match: fast, but 12 MB. Guessing by the length of the text: wrong by a factor of four between English and Chinese,
 // and what is reserved must be true.
 package tokens

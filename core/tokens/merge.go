@@ -242,6 +242,7 @@ func (v *vocab) matchLonger(t []byte, n int, h uint64) (id uint32, size, lookups
 type stack struct {
 	tokens []uint32
 	dead   []uint64
+	heap   heap
 }
 
 // fit makes room for a piece of n bytes.
@@ -254,7 +255,8 @@ func (s *stack) fit(n int) {
 
 // count is the number of tokens that merging makes of piece, and the work it took. Greedy from the left: take
 // the longest token that is valid after the one before; when none is, the position is dead and the token before is
-// shortened. No position dies twice, so the steps are linear in the piece. The tokens are left in the stack. Once the work
+// shortened. No position dies twice, so the steps are linear in the piece, times the tokens that begin at a position: for a long
+// run of one sign those are many, and merging by its definition is less work. The tokens are left in the stack. Once the work
 // allowed is spent there are none, and the piece counts by its bytes.
 func (s *stack) count(v *vocab, piece []byte, allowed int) (tokens []uint32, work int) {
 	s.fit(len(piece))
@@ -262,6 +264,10 @@ func (s *stack) count(v *vocab, piece []byte, allowed int) (tokens []uint32, wor
 	pos, depth := 0, 0
 	id, n, lookups := v.match(piece, len(piece))
 	for work <= allowed {
+		if work > heapAfter*len(piece) {
+			tokens, more := s.heap.merge(v, piece, s.tokens, allowed-work)
+			return tokens, work + more
+		}
 		work += stepWork + lookups*lookupWork
 		end := pos + n
 		ok := s.dead[end/64]&(1<<(end%64)) == 0

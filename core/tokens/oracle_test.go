@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,6 +185,39 @@ func TestEqualOnLongPieces(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d", name, size), func(t *testing.T) { compare(t, b.String()) })
 		}
+	}
+}
+
+// Runs of one sign, of which vocabularies have tokens of many lengths, are merged by the heap; and so may be any piece.
+func TestEqualOnRuns(t *testing.T) {
+	for _, sign := range []string{"-", "=", "*", "#", "_", ".", "─", "\t"} {
+		for _, n := range []int{300, 500, 777, 2000} {
+			compare(t, strings.Repeat(sign, n))
+		}
+	}
+	r := rand.New(rand.NewPCG(6, 6))
+	for _, encoding := range encodingNames {
+		v, w := vocabOf(encoding), new(counting)
+		for range 3000 {
+			piece := []byte(randomRune(r))
+			for range r.IntN(30) {
+				piece = append(piece, strings.Repeat(randomRune(r), 1+r.IntN(9))...)
+			}
+			w.stack.fit(len(piece))
+			want, _ := w.stack.count(v, piece, 1<<40)
+			if got, _ := w.stack.heap.merge(v, piece, make([]uint32, len(piece)), 1<<40); !slices.Equal(got, want) {
+				t.Fatalf("%s: %q: %d, want %d", encoding, piece, got, want)
+			}
+		}
+	}
+}
+
+// A line of a sign leaves the budget to what follows.
+func TestALineOfASignLeavesTheBudget(t *testing.T) {
+	text := strings.Repeat("=", 500) + "\n" + corpora(50_000)["english"]
+	c := counter()
+	if got, want := int(c.Text(c.For("gpt-4o"), []byte(text))), exact(c.o200k, text); got != want {
+		t.Errorf("%d tokens within the budget, %d without one", got, want)
 	}
 }
 

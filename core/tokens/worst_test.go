@@ -87,6 +87,7 @@ func hostile(size int) map[string]string {
 	for name, unit := range map[string]string{
 		"one letter": "a", "blanks": " ", "line ends": "\n", "blank and end": " \n", "digits": "7", "apostrophes": "'s",
 		"alternating case": "aB", "letters and marks": "漢A\u0301", "astral": "\U00020000\U000E0100",
+		"dashes": "-", "stars": "*", "lines of dashes": strings.Repeat("-", 2000) + "\n",
 		"long words": strings.Repeat("x", 511) + " ", "long lines": strings.Repeat("=", 509) + "\n",
 	} {
 		texts[name] = strings.Repeat(unit, size/len(unit))
