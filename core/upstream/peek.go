@@ -171,18 +171,19 @@ func (r *Response) renew() {
 }
 
 // first waits for an event that has data, at most d, and leaves it to NextWithin, with the comments before it; nil: there is
-// none yet.
+// none yet. A provider may send any number of comments, so each is looked at once.
 func (r *Response) first(d time.Duration) ([]byte, error) {
 	var until time.Time
-	for {
+	for seen := 0; ; {
 		raw, err := r.next(&until, d)
-		if raw == nil || err != nil || hasData(raw) {
-			r.peeked = raw
-			return raw, err
+		if raw == nil || err != nil || hasData(raw[seen:]) {
+			r.peeked = r.lane.secret.hide(raw)
+			return r.peeked, err
 		}
 		if r.err != nil && r.events.given == len(r.events.buf) {
 			return nil, r.err // that was all of it
 		}
+		seen = len(raw)
 		r.events.given = 0
 	}
 }

@@ -168,6 +168,27 @@ func TestPeekLeavesTheStreamAsItIs(t *testing.T) {
 	}
 }
 
+// Comments before the first event are looked at once each: however many come, in however many reads, they cost no more than their
+// bytes, some 50 ms. Looking at them all again after each read takes seconds.
+func TestPeekOfManyComments(t *testing.T) {
+	comments := strings.Repeat(": cccccccccc\n\n", (4<<20-100)/14)
+	s := newStub(t, func(x *exchange) bool { return x.stream(comments, chunkEvent(1)) })
+	r := newRig(t, Options{}, openai("a", s.url))
+	began := time.Now()
+	resp, err := r.peeked(t.Context(), llm.Chat, new(watcher), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Close()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the first event behind %d bytes of comments took %v", len(comments), took)
+	}
+	raw, err := resp.Next()
+	if string(raw) != comments+chunkEvent(1) || err != nil {
+		t.Errorf("%d bytes of %d, %v", len(raw), len(comments)+len(chunkEvent(1)), err)
+	}
+}
+
 // A silent stream is given out when it was waited for long enough, and goes on; a client that leaves is not kept.
 func TestPeekOfASilentStream(t *testing.T) {
 	speak := make(chan struct{})

@@ -233,11 +233,12 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 	}
 	var until time.Time
 	raw, err := r.next(&until, d)
+	raw = r.lane.secret.hide(raw)
 	r.noteOverload(raw)
 	return raw, err
 }
 
-// next is NextWithin, until a time that is d from the first wait unless it is set.
+// next is NextWithin with the credential still in it, until a time that is d from the first wait unless it is set.
 func (r *Response) next(until *time.Time, d time.Duration) ([]byte, error) {
 	ev := &r.events
 	ev.shift()
@@ -248,11 +249,11 @@ func (r *Response) next(until *time.Time, d time.Duration) ([]byte, error) {
 			ev.grew(n)
 		}
 		if raw := ev.complete(); raw != nil {
-			return r.lane.secret.hide(raw), nil
+			return raw, nil
 		}
 		if r.err == io.EOF {
 			if raw := ev.rest(r.frame.kind != byClose); raw != nil {
-				return r.lane.secret.hide(raw), nil
+				return raw, nil
 			}
 		}
 		if r.err != nil {
