@@ -27,8 +27,8 @@ func (a *app) bench() *cobra.Command {
 				return err
 			}
 			o.Self = self
-			if o.Rounds < 1 || o.Seconds <= 0 {
-				return usageError("bench: --rounds is at least 1, and --seconds more than 0")
+			if o.Rounds < 1 || !(o.Seconds > 0 && o.Seconds <= bench.MaxSeconds) {
+				return usageError("bench: --rounds is at least 1, and --seconds more than 0 and at most %d", bench.MaxSeconds)
 			}
 			line := newLine(a.err)
 			o.Tell = line.show

@@ -87,7 +87,7 @@ func ratios(t *testing.T, stdout string) {
 }
 
 func TestBenchFlags(t *testing.T) {
-	for _, args := range [][]string{{"--rounds", "0"}, {"--seconds", "0"}, {"--rounds", "x"}, {"more"}} {
+	for _, args := range [][]string{{"--rounds", "0"}, {"--seconds", "0"}, {"--seconds", "NaN"}, {"--seconds", "Inf"}, {"--seconds", "1e300"}, {"--rounds", "x"}, {"more"}} {
 		if _, stderr, code := weir(t, nil, append([]string{"bench"}, args...)...); code != exitUsage {
 			t.Errorf("%v: exit %d, %s", args, code, stderr)
 		}

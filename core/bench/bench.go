@@ -32,6 +32,9 @@ const (
 	bodyBytes   = 1000 // of a chat
 )
 
+// MaxSeconds is the longest that a lap may be.
+const MaxSeconds = 3600
+
 // The kinds of lap.
 const (
 	buffered = "buffered"
@@ -72,8 +75,8 @@ type target struct {
 // Run measures. It starts everything it needs in a temporary folder, on the loopback, and leaves nothing behind. A run that
 // ctx cuts is an error; one that says nothing is not: Result.Void tells why.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	if o.Rounds < 1 || o.Seconds <= 0 {
-		return nil, fmt.Errorf("rounds (%d) are at least 1, and seconds (%g) more than 0", o.Rounds, o.Seconds)
+	if o.Rounds < 1 || !(o.Seconds > 0 && o.Seconds <= MaxSeconds) {
+		return nil, fmt.Errorf("rounds (%d) are at least 1, and seconds (%g) more than 0 and at most %d", o.Rounds, o.Seconds, MaxSeconds)
 	}
 	if o.Tell == nil {
 		o.Tell = func(string) {}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -256,7 +257,7 @@ func TestLaunchTellsWhyNot(t *testing.T) {
 }
 
 func TestRunRefusesNonsense(t *testing.T) {
-	for _, o := range []Options{{Rounds: 0, Seconds: 1}, {Rounds: 1, Seconds: 0}} {
+	for _, o := range []Options{{Rounds: 0, Seconds: 1}, {Rounds: 1, Seconds: 0}, {Rounds: 1, Seconds: math.NaN()}, {Rounds: 1, Seconds: math.Inf(1)}, {Rounds: 1, Seconds: 1e300}} {
 		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "rounds") {
 			t.Errorf("%+v: %v", o, err)
 		}
