@@ -200,6 +200,7 @@ func (c *call) gone() bool { return c.watch.fired.Load() }
 const keptBytes = 64 << 10
 
 func kept(b []byte) []byte {
+	llm.Mangle(b)
 	if cap(b) > keptBytes {
 		return nil
 	}

@@ -354,6 +354,7 @@ func (c *conn) giveAhead(p []byte) int {
 }
 
 func (c *conn) unbox() {
+	llm.Mangle(c.box[:])
 	arrivals.Put(c.box)
 	c.box, c.ahead = nil, nil
 }

@@ -104,6 +104,7 @@ func (c *counting) giveBack() {
 	if len(c.stack.tokens) > keptPiece {
 		c.stack = stack{}
 	}
+	llm.Mangle(c.buf)
 	pool.Put(c)
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
 )
 
 const (
@@ -76,6 +78,7 @@ func (c *conn) hold() {
 // park gives a buffer back that holds nothing.
 func (c *conn) park() {
 	if c.r == c.w && len(c.buf) == connBuffer {
+		llm.Mangle(c.buf)
 		buffers.Put((*[connBuffer]byte)(c.buf))
 		c.buf = nil
 	}

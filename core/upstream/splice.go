@@ -55,6 +55,7 @@ func newOutgoing(req *Request) *outgoing {
 func (o *outgoing) free() {
 	o.req = nil
 	clear(o.edits)
+	llm.Mangle(o.written)
 	outgoings.Put(o)
 }
 

@@ -176,6 +176,7 @@ func (e *events) idle() {
 	if cap(e.buf) <= eventKeep {
 		*e.box = e.buf
 	}
+	llm.Mangle(*e.box)
 	eventBuffers.Put(e.box)
 	e.box, e.buf = nil, nil
 }
