@@ -73,6 +73,7 @@ func (a *app) open(ctx context.Context, cfg *config.Config, applies chan chan er
 }
 
 func (g *gateway) build(ctx context.Context, random io.Reader) error {
+	metrics.ExposeMetadata(true)
 	seed, err := seedOf(g.cfg)
 	if err != nil {
 		return err

@@ -109,9 +109,12 @@ func (ps certificates) have(name string) bool {
 }
 
 func (ps certificates) writeMetrics(w io.Writer) {
+	const family = "weir_certificate_expires_timestamp_seconds"
+	if len(ps) > 0 {
+		metrics.WriteMetadataIfNeeded(w, family, "gauge")
+	}
 	for _, block := range slices.Sorted(maps.Keys(ps)) {
-		name := fmt.Sprintf(`weir_certificate_expires_timestamp_seconds{listener=%q}`, block)
-		metrics.WriteGaugeUint64(w, name, uint64(max(ps[block].Current().Leaf.NotAfter.Unix(), 0)))
+		_, _ = fmt.Fprintf(w, "%s{listener=%q} %d\n", family, block, max(ps[block].Current().Leaf.NotAfter.Unix(), 0))
 	}
 }
 

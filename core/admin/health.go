@@ -2,6 +2,7 @@ package admin
 
 import (
 	_ "embed"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -43,22 +44,22 @@ func (a *API) writePolicyMetrics(w io.Writer) {
 		{"compared", s.Compared}, {"would_change", s.Changed}, {"candidates_dropped", s.Dropped}, {"events_dropped", s.EventsDropped},
 		{"log_lines_dropped", s.LogsDropped}, {"decisions_logged", s.Logged}, {"decisions_log_dropped", s.LoggedDropped},
 		{"tenant_builds", s.TenantBuilds}, {"tenant_evictions", s.TenantEvictions}, {"tenant_cold", s.TenantCold}, {"tenant_clamped", s.TenantClamped},
-		{`rollbacks_total{owner_kind="operator"}`, a.rolledBack.operator.Load()}, {`rollbacks_total{owner_kind="org"}`, a.rolledBack.orgs.Load()},
 	} {
-		if !strings.HasSuffix(counter.name, "}") {
-			counter.name += "_total"
-		}
-		metrics.WriteCounterUint64(w, "weir_policy_"+counter.name, counter.n)
+		metrics.WriteCounterUint64(w, "weir_policy_"+counter.name+"_total", counter.n)
 	}
+	metrics.WriteMetadataIfNeeded(w, "weir_policy_rollbacks_total", "counter")
+	_, _ = fmt.Fprintf(w, "weir_policy_rollbacks_total{owner_kind=\"operator\"} %d\nweir_policy_rollbacks_total{owner_kind=\"org\"} %d\n",
+		a.rolledBack.operator.Load(), a.rolledBack.orgs.Load())
 	metrics.WriteGaugeUint64(w, "weir_policy_tenants", s.Tenants)
 	metrics.WriteGaugeUint64(w, "weir_policy_tenants_live", s.TenantsLive)
 	metrics.WriteGaugeUint64(w, "weir_policy_tenants_ailing", uint64(len(a.rules.Load().ailing)))
 	metrics.WriteGaugeUint64(w, "weir_policy_tenant_bytes", uint64(max(s.TenantBytes, 0)))
+	metrics.WriteMetadataIfNeeded(w, "weir_policy_faults_total", "counter")
 	for _, fault := range []struct {
 		kind string
 		n    uint64
 	}{{"trap", s.Traps}, {"out_of_fuel", s.OutOfFuel}, {"bad_response", s.BadResponse}, {"guest_error", s.GuestErrors}, {"exhausted", s.Exhausted}} {
-		metrics.WriteCounterUint64(w, `weir_policy_faults_total{kind="`+fault.kind+`"}`, fault.n)
+		_, _ = fmt.Fprintf(w, "weir_policy_faults_total{kind=%q} %d\n", fault.kind, fault.n)
 	}
 }
 

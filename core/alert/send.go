@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/weir-gateway/weir/core/llm"
 )
 
@@ -192,11 +194,12 @@ func (s *Sender) WriteMetrics(w io.Writer) {
 	if s == nil {
 		return
 	}
+	metrics.WriteMetadataIfNeeded(w, "weir_alerts_total", "counter")
 	for _, c := range []struct {
 		result string
 		n      int64
 	}{{"delivered", s.counts.delivered.Load()}, {"failed", s.counts.failed.Load()}, {"deferred", s.counts.deferred.Load()}} {
 		_, _ = fmt.Fprintf(w, "weir_alerts_total{result=%q} %d\n", c.result, c.n)
 	}
-	_, _ = fmt.Fprintf(w, "weir_alerts_waiting %d\n", len(s.queue))
+	metrics.WriteGaugeUint64(w, "weir_alerts_waiting", uint64(len(s.queue)))
 }

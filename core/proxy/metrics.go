@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"sync"
@@ -68,8 +69,8 @@ func newMeters(l limit.Limiter) *meters {
 func (s *Server) WriteMetrics(w io.Writer) {
 	s.meter.set.WritePrometheus(w)
 	sent, refused := s.p.Client.Retries()
-	metrics.WriteCounterUint64(w, `weir_upstream_retries_total{result="sent"}`, sent)
-	metrics.WriteCounterUint64(w, `weir_upstream_retries_total{result="refused"}`, refused)
+	metrics.WriteMetadataIfNeeded(w, "weir_upstream_retries_total", "counter")
+	_, _ = fmt.Fprintf(w, "weir_upstream_retries_total{result=\"sent\"} %d\nweir_upstream_retries_total{result=\"refused\"} %d\n", sent, refused)
 	if cat := s.snap.Load().Catalog; cat != nil {
 		writeHealth(w, s.p.Client.Health(cat))
 	}
@@ -91,8 +92,9 @@ func writeHealth(w io.Writer, channels []upstream.Health) {
 		{"weir_channel_limit", func(h *upstream.Health) float64 { return float64(h.Limit) }},
 		{"weir_channel_waiting", func(h *upstream.Health) float64 { return float64(h.Waiting) }},
 	} {
+		metrics.WriteMetadataIfNeeded(w, m.name, "gauge")
 		for i := range channels {
-			metrics.WriteGaugeFloat64(w, m.name+"{channel="+strconv.Quote(channels[i].Channel)+"}", m.of(&channels[i]))
+			_, _ = fmt.Fprintf(w, "%s{channel=%q} %g\n", m.name, channels[i].Channel, m.of(&channels[i]))
 		}
 	}
 }
