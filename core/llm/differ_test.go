@@ -22,7 +22,7 @@ import (
 	"github.com/weir-gateway/weir/core/llm"
 )
 
-var long = flag.Bool("long", false, "compare a million mutated bodies with two other parsers, however long it takes")
+var long = flag.Bool("long", false, "compare a million mutated bodies with each other parser, however long it takes")
 
 // One parse, one truth: of mutated bodies, the scanner accepts nothing that encoding/json or Node's JSON.parse refuses, reads
 // in what it accepts what they read, and refuses what they accept for a stated reason alone: see reason.
@@ -30,15 +30,44 @@ var long = flag.Bool("long", false, "compare a million mutated bodies with two o
 // encoding/json is held to what its second version does by itself: valid UTF-8, exact names, and no name twice among those
 // that the scanner knows. Halves of surrogate pairs pass here and in Node, and nowhere name anything.
 func TestOneParseOneTruth(t *testing.T) {
-	const bodies, batch = 1_000_000, 2000
-	box := 8 * time.Second
-	if *long {
-		box = time.Hour
+	for seed := range uint64(mutators) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			oneTruth(t, seed)
+		})
 	}
+}
+
+// mutators work beside each other until they have made so many bodies together or, but for -long, until the box is over.
+const (
+	mutators = 2
+	bodies   = 1_000_000
+	box      = 2 * time.Second
+)
+
+// enough tells whether one mutator may stop.
+func enough(t *testing.T, done int, began time.Time) bool {
+	return t.Failed() || done >= bodies/mutators || !*long && time.Since(began) >= box
+}
+
+// bothSides complains of mutations that test one side only, and of a long run that was cut short.
+func bothSides(t *testing.T, done, accepted int) {
+	t.Helper()
+	t.Logf("%d bodies, %d accepted", done, accepted)
+	if accepted < done/20 || accepted > done*19/20 {
+		t.Errorf("%d of %d bodies are accepted: the mutations test one side only", accepted, done)
+	}
+	if *long && done < bodies/mutators {
+		t.Errorf("%d of %d bodies were compared", done, bodies/mutators)
+	}
+}
+
+func oneTruth(t *testing.T, seed uint64) {
+	const batch = 2000
 	node := startNode(t)
-	m := mutator{rand.New(rand.NewPCG(1, 2))}
+	m := mutator{rand.New(rand.NewPCG(1, seed))}
 	var accepted, done int
-	for began := time.Now(); done < bodies && time.Since(began) < box && !t.Failed(); done += batch {
+	for began := time.Now(); !enough(t, done, began); done += batch {
 		var eps [batch]llm.Endpoint
 		var all [batch][]byte
 		for i := range all {
@@ -49,10 +78,7 @@ func TestOneParseOneTruth(t *testing.T) {
 			accepted += compare(t, eps[i], all[i], seen)
 		}
 	}
-	t.Logf("%d bodies, %d accepted", done, accepted)
-	if accepted < done/20 || accepted > done*19/20 {
-		t.Errorf("%d of %d bodies are accepted: the mutations test one side only", accepted, done)
-	}
+	bothSides(t, done, accepted)
 }
 
 // parsed is what another parser sees of a body.
