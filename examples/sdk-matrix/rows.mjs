@@ -87,6 +87,14 @@ export const rows = [
     setup: async (x) => ({ key: await x.key(), fetch: changed((body) => body.replace(/}$/, `,"model":"gpt-4o"}`)) }),
   },
   {
+    name: "a model member in another spelling", status: 400, type: invalid, code: invalid, wire: {}, fields: (e) => expect(e.param === "model", JSON.stringify(e)),
+    setup: async (x) => ({ key: await x.key(), fetch: changed((body) => body.replace(/}$/, `,"Model":"gpt-4o"}`)) }),
+  },
+  {
+    name: "a model that is no string", status: 400, type: invalid, code: invalid, wire: {}, fields: (e) => expect(e.param === "model", JSON.stringify(e)),
+    setup: async (x) => ({ key: await x.key(), fetch: changed((body) => body.replace(/"model":"[^"]*"/, `"model":7`)) }),
+  },
+  {
     name: "not JSON", status: 400, type: invalid, code: invalid, wire: {},
     setup: async (x) => ({ key: await x.key(), fetch: changed((body) => body.slice(0, -1)) }),
   },
@@ -112,6 +120,10 @@ export const rows = [
     },
   },
   {
+    name: "expired key", status: 401, type: "authentication_error", code: "authentication_error", wire: {}, fields: (e) => expect(e.message.startsWith("expired API key"), e.message),
+    setup: async (x) => ({ key: { plaintext: x.expired } }),
+  },
+  {
     name: "a policy's no", status: 403, type: both("policy_denied", "permission_error"), code: "policy_denied", wire: { final: true },
     fields: (e) => expect(e.policy === "rules" && e.version && e.message === "this key is closed", JSON.stringify(e)),
     setup: async (x) => ({ key: await x.key({ name: "closed" }) }),
@@ -120,8 +132,8 @@ export const rows = [
     name: "a policy's no for a second", status: 429, type: both("policy_denied", "rate_limit_error"), code: "policy_denied", wire: { seconds: [1, 1] },
     setup: async (x) => ({ key: await x.key({ name: "later" }) }),
   },
-  ...[400, 422].map((status) => ({
-    name: `the upstream's ${status}`, status, type: invalid, wire: {}, vendor: true,
+  ...[400, 404, 413, 422].map((status) => ({
+    name: `the upstream's ${status}`, status, wire: {}, vendor: true,
     setup: async (x) => ({ key: await x.key(), model: await x.model(`${x.client.base}+status=${status}`) }),
   })),
   {
