@@ -82,7 +82,7 @@ func (g *gateway) superviseUntil(ctx context.Context) error {
 }
 
 // drain lets the requests of g end, closes it and joins what went wrong. That some had to be cut is told in the log; they
-// are settled like those whose clients leave, so it is no failure.
+// are settled, so it is no failure.
 func (a *app) drain(g *gateway, err error) error {
 	if serr := g.drained(); err == nil {
 		err = serr

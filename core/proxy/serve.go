@@ -230,7 +230,7 @@ func (s *Server) Serve(ln net.Listener) error {
 }
 
 // Shutdown stops accepting, lets open requests end until ctx does, then cuts them: a stream ends with an error event, and
-// each meets its ending, as if its client had left.
+// is charged as if its client had left; what has not begun to be answered gets a 503, and is charged nothing.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.draining.Store(true)
 	err := s.http.ShutdownWithContext(ctx)

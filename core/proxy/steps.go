@@ -254,14 +254,16 @@ func (s *Server) send(c *call, res limit.Reservation) (*upstream.Response, error
 	return resp, nil
 }
 
-// lost tells a client that left, and a call that the shutdown cut, from an upstream that failed.
+// lost tells a client that left, and a call that the shutdown cut, from an upstream that failed. Only who left owes for the
+// attempt under way: others get nothing of it. In a shutdown it is we who hang up, so nobody counts as having left.
 func (s *Server) lost(c *call, err error) error {
 	switch {
+	case s.cutting.Load():
+		err = errShutdown
 	case c.gone():
 		return errGone
-	case s.cutting.Load():
-		return errShutdown
 	}
+	c.attempts.Refused(nil)
 	return err
 }
 
@@ -301,10 +303,7 @@ func (s *Server) passOn(c *call, res limit.Reservation, resp *upstream.Response)
 func (s *Server) answer(c *call, res limit.Reservation, resp *upstream.Response) error {
 	body, err := resp.Body()
 	if err != nil {
-		if err = s.lost(c, err); err != errGone {
-			c.attempts.Refused(resp.Channel)
-		}
-		return err
+		return s.lost(c, err)
 	}
 	usage, reported := s.usageOf(c, body)
 	s.write(c, resp, body)
