@@ -74,6 +74,8 @@ func (s *teller) whole(path string) string {
 	switch path {
 	case "/v1/messages":
 		return `{"type":"message","content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":100,"output_tokens":10` + s.counted() + s.said() + `}}`
+	case "/v1/messages/count_tokens":
+		return `{"input_tokens":100}`
 	case "/v1/responses":
 		return `{"object":"response","output":[` + s.tool + `]` + s.said() + `,"usage":{"input_tokens":100,"output_tokens":10}}`
 	}

@@ -25,7 +25,7 @@ func TestNoTextIsFree(t *testing.T) {
 			`{"choices":[{"message":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"` + long + `"}]}]}}]}`, 18, 28},
 		{"unknown member", openAI, `{"choices":[{"delta":{"monologue":"` + long + `"}}]}`, `{"choices":[{"message":{"monologue":"` + long + `"}}]}`, 26, 26},
 		{"escaped name", openAI, `{"choices":[{"delta":{"cont\u0065nt":"` + long + `"}}]}`, `{"choices":[{"message":{"cont\u0065nt":"` + long + `"}}]}`, 26, 26},
-		{"not JSON", openAI, long, long, 25, 25},
+		{"not JSON", openAI, `{"choices":[]}` + "\n\ndata: " + long, `{"choices":"` + long + `"}`, 25, 26},
 		{"nested thinking", anthropic, `{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":[{"type":"text","text":"` + long + `"}]}}`,
 			`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"` + long + `"}]}]}`, 18, 28},
 		{"unknown event", anthropic, `{"type":"monologue","said":"` + long + `"}`, `{"content":[{"type":"monologue","said":"` + long + `"}]}`, 26, 26},
@@ -53,7 +53,7 @@ func TestNoTextIsFree(t *testing.T) {
 // What is not understood is cut where the hold ends, as text is.
 func TestUnreadIsCut(t *testing.T) {
 	odd := strings.Repeat(lines(`{"said":"`+strings.Repeat("x", 38)+`"}`), 100)
-	r := newRig(t, saying(t, false, odd, lines("[DONE]")), func(s *setup) { s.balance = price.Hold(60, 100) })
+	r := newRig(t, saying(t, false, lines(`{"choices":[]}`), odd, lines("[DONE]")), func(s *setup) { s.balance = price.Hold(60, 100) })
 	p := r.post("/v1/chat/completions", streamed(everyRoute[0])).want(t, 200)
 	r.idle()
 	left, _ := r.limits.Balance(idUser)

@@ -71,6 +71,39 @@ func BenchmarkBufferedUsage(b *testing.B) {
 	}
 }
 
+// What is looked at before an answer is given out.
+func BenchmarkJudge(b *testing.B) {
+	vector := "[" + strings.Repeat("-0.012345678,", 1535) + "1]"
+	for name, x := range map[string]struct {
+		ep   llm.Endpoint
+		body string
+	}{
+		"chat":       {llm.Chat, benchBody},
+		"embeddings": {llm.Embeddings, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":` + vector + `}],"model":"m","usage":{"prompt_tokens":19}}`},
+	} {
+		b.Run(name, func(b *testing.B) {
+			body := []byte(x.body)
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				if judge(x.ep, body, false) != answers {
+					b.Fatal("no answer")
+				}
+			}
+		})
+	}
+	b.Run("first event", func(b *testing.B) {
+		raw, p := []byte(fiftyEvents()), NewParser(llm.Chat)
+		b.ReportAllocs()
+		for b.Loop() {
+			p.Reset(llm.Chat)
+			if is, _ := p.opening(raw); is != answers {
+				b.Fatal("no answer")
+			}
+		}
+	})
+}
+
 func BenchmarkSplice1kB(b *testing.B) {
 	cat := mustCatalog(b, []Model{{Name: "m", Target: "inner"}}, []Channel{openai("a", "http://h")})
 	req := newRequest(b, cat, llm.Chat, strings.Replace(streamBody, "hi", strings.Repeat("word ", 180), 1))
@@ -149,16 +182,18 @@ func benchmarkDo(b *testing.B, ctx context.Context, body, answer string) {
 	}
 }
 
+var benchBody = `{"choices":[{"index":0,"message":{"role":"assistant","content":"` + strings.Repeat("word ", 88) + `0123456789abcdef"},"finish_reason":"stop"}],"usage":{"prompt_tokens":19,"completion_tokens":88}}`
+
 const benchAnswer = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 600\r\n\r\n"
 
 func BenchmarkDoBuffered(b *testing.B) {
-	benchmarkDo(b, context.Background(), plainBody, benchAnswer+strings.Repeat("x", 600))
+	benchmarkDo(b, context.Background(), plainBody, benchAnswer+benchBody)
 }
 
 func BenchmarkDoBufferedCancellable(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	benchmarkDo(b, ctx, plainBody, benchAnswer+strings.Repeat("x", 600))
+	benchmarkDo(b, ctx, plainBody, benchAnswer+benchBody)
 }
 
 func BenchmarkDoStream50Events(b *testing.B) {
@@ -180,7 +215,7 @@ func hex(n int) string {
 
 // BenchmarkBareLoop is the floor: write the request, read the answer, on one connection, with nothing around it.
 func BenchmarkBareLoop(b *testing.B) {
-	c, err := net.Dial("tcp", strings.TrimPrefix(echoer(b, benchAnswer+strings.Repeat("x", 600)), "http://"))
+	c, err := net.Dial("tcp", strings.TrimPrefix(echoer(b, benchAnswer+benchBody), "http://"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // What follows an answer under TLS is decrypted together with its end, and stands in no socket: the next call must not take
 // it for its own answer.
 func TestBytesBehindAnAnswerUnderTLS(t *testing.T) {
-	body := `{"ok":"` + strings.Repeat("x", 40_000) + `"}`
+	body := `{"model":"` + strings.Repeat("x", 40_000) + `"}`
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
 		c, _, err := w.(http.Hijacker).Hijack()

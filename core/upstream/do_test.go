@@ -31,7 +31,7 @@ func status(code int, extra string) func(*exchange) bool {
 	return func(x *exchange) bool { return x.answer(code, extra, `{"error":{"message":"no"}}`) }
 }
 
-func fine(x *exchange) bool { return x.answer(200, "", `{"ok":true}`) }
+func fine(x *exchange) bool { return x.answer(200, "", `{"model":"m"}`) }
 
 func TestRequestOnTheWire(t *testing.T) {
 	var got *http.Request
@@ -106,7 +106,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	s := newStub(t, fine)
 	r := newRig(t, Options{}, openai("a", s.url))
 	for range 20 {
-		if st, body, err := r.call(); st != 200 || body != `{"ok":true}` || err != nil {
+		if st, body, err := r.call(); st != 200 || body != `{"model":"m"}` || err != nil {
 			t.Fatal(st, body, err)
 		}
 	}
@@ -119,18 +119,18 @@ func TestConnectionsAreKept(t *testing.T) {
 }
 
 func TestConnectionsThatMustNotBeKept(t *testing.T) {
-	ok := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+	const said, ok = `{"model":1}`, "HTTP/1.1 200 OK\r\nContent-Length: 11\r\n"
 	for name, raw := range map[string]string{
-		"peer closes":        ok + "Connection: keep-alive, Close\r\n\r\nok",
-		"old peer":           "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
-		"bytes behind":       ok + "\r\nokX",
-		"an answer too many": ok + "\r\nok" + ok + "\r\nno",
+		"peer closes":        ok + "Connection: keep-alive, Close\r\n\r\n" + said,
+		"old peer":           "HTTP/1.0 200 OK\r\nContent-Length: 11\r\n\r\n" + said,
+		"bytes behind":       ok + "\r\n" + said + "X",
+		"an answer too many": ok + "\r\n" + said + ok + "\r\n" + said,
 		"bytes behind none":  "HTTP/1.1 400 X\r\nContent-Length: 0\r\n\r\nX",
 	} {
 		s := newStub(t, func(x *exchange) bool { return x.send(raw) })
 		r := newRig(t, Options{}, openai("a", s.url))
 		for range 2 {
-			if _, body, err := r.call(); err != nil || body != "ok" && body != "" {
+			if _, body, err := r.call(); err != nil || body != said && body != "" {
 				t.Fatal(name, body, err)
 			}
 		}
@@ -360,7 +360,7 @@ func TestFailover(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Close()
-			if body, err := resp.Body(); string(body) != `{"ok":true}` || err != nil {
+			if body, err := resp.Body(); string(body) != `{"model":"m"}` || err != nil {
 				t.Error(string(body), err)
 			}
 			if got := hold.String(); got != "attempt a, sent a, refused a, attempt b, sent b" {

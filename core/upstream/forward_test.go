@@ -62,7 +62,7 @@ func TestThroughAProxy(t *testing.T) {
 	var heard atomic.Value
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		heard.Store(q.Host + " " + q.Header.Get("Proxy-Authorization"))
-		_, _ = io.WriteString(w, `{"ok":true}`)
+		_, _ = io.WriteString(w, `{"model":"m"}`)
 	}))
 	defer srv.Close()
 	var asked atomic.Value
@@ -73,7 +73,7 @@ func TestThroughAProxy(t *testing.T) {
 	r.client.trust.RootCAs = x509.NewCertPool()
 	r.client.trust.RootCAs.AddCert(srv.Certificate())
 	for range 2 {
-		if _, body, err := r.call(); body != `{"ok":true}` || err != nil {
+		if _, body, err := r.call(); body != `{"model":"m"}` || err != nil {
 			t.Fatal(body, err, asError(t, err, llm.KindUpstream).Err)
 		}
 	}

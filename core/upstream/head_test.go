@@ -26,15 +26,15 @@ func readOne(t *testing.T, raw string) (*rig, *Response, error) {
 
 func TestAnswersThatAreRead(t *testing.T) {
 	for _, tt := range []struct{ name, raw, body, contentType string }{
-		{"length", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\nhello", "hello", "application/json"},
-		{"odd case and blanks", "HTTP/1.1 200 OK\r\ncontent-LENGTH:\t5 \r\nX-Empty:\r\n\r\nhello", "hello", ""},
-		{"no reason", "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello", "hello", ""},
-		{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nhe\r\n00003;x=\"y\"\r\nllo\r\n0\r\nX-T: 1\r\n\r\n", "hello", ""},
-		{"until close", "HTTP/1.1 200 OK\r\n\r\nhello", "hello", ""},
-		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", ""},
-		{"interim answers", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", ""},
+		{"length", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{\"model\":1}", `{"model":1}`, "application/json"},
+		{"odd case and blanks", "HTTP/1.1 200 OK\r\ncontent-LENGTH:\t11 \r\nX-Empty:\r\n\r\n{\"model\":1}", `{"model":1}`, ""},
+		{"no reason", "HTTP/1.1 200\r\nContent-Length: 11\r\n\r\n{\"model\":1}", `{"model":1}`, ""},
+		{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\n{\"\r\n00009;x=\"y\"\r\nmodel\":1}\r\n0\r\nX-T: 1\r\n\r\n", `{"model":1}`, ""},
+		{"until close", "HTTP/1.1 200 OK\r\n\r\n{\"model\":1}", `{"model":1}`, ""},
+		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 11\r\n\r\n{\"model\":1}", `{"model":1}`, ""},
+		{"interim answers", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"model\":1}", `{"model":1}`, ""},
 		{"empty refusal", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "", ""},
-		{"identity", "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Length: 5\r\n\r\nhello", "hello", ""},
+		{"identity", "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Length: 11\r\n\r\n{\"model\":1}", `{"model":1}`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, resp, err := readOne(t, tt.raw)
@@ -59,7 +59,7 @@ func TestEmptyAnswersAreFailures(t *testing.T) {
 		first := openai("a", mute.url)
 		first.Priority = 1
 		r := newRig(t, Options{}, first, openai("b", newStub(t, fine).url))
-		if _, body, err := r.call(); err != nil || body != `{"ok":true}` {
+		if _, body, err := r.call(); err != nil || body != `{"model":"m"}` {
 			t.Errorf("%q: %s, %v", raw, body, err)
 		}
 	}
@@ -168,7 +168,7 @@ func TestBodyLimit(t *testing.T) {
 
 // A long body, read in whatever pieces, is whole, and its connection is used again.
 func TestLongBodies(t *testing.T) {
-	want := strings.Repeat("0123456789abcdef", 1<<16)
+	want := `{"model":"` + strings.Repeat("0123456789abcdef", 1<<16) + `"}`
 	s := newStub(t, func(x *exchange) bool {
 		if x.n%2 == 0 {
 			return x.answer(200, "", want)

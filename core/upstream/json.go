@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"strconv"
 	"unicode/utf16"
@@ -14,6 +15,14 @@ type cursor struct {
 	b   []byte
 	i   int
 	bad bool
+}
+
+// inBody is at the beginning of a body. Clients pass over a byte order mark, and so does this.
+func inBody(body []byte) cursor {
+	if bytes.HasPrefix(body, bom) {
+		return cursor{b: body, i: len(bom)}
+	}
+	return cursor{b: body}
 }
 
 // peek is the next byte that is not blank; 0 at the end.
@@ -201,12 +210,31 @@ func (c *cursor) skip() {
 			c.i++
 			continue
 		default:
+			if depth > 0 && c.passPlain() {
+				continue
+			}
 			c.passWord()
 		}
 		if depth == 0 {
 			return
 		}
 	}
+}
+
+// passPlain moves over eight bytes at a time that neither begin nor end anything, inside an array or object: long lists of
+// numbers, which is what embeddings are. It tells whether there were any.
+func (c *cursor) passPlain() (moved bool) {
+	const ones, quotes, sixth, highs = 0x0101010101010101, 0x2222222222222222, 0x4040404040404040, 0x8080808080808080
+	for c.i+8 <= len(c.b) {
+		w := binary.LittleEndian.Uint64(c.b[c.i:])
+		q := w ^ quotes
+		if w&sixth|(w-ones)&^w&highs|(q-ones)&^q&highs != 0 { // a bracket or a letter, a NUL, a quote
+			return moved
+		}
+		c.i += 8
+		moved = true
+	}
+	return moved
 }
 
 // passWord moves behind a number or a literal.

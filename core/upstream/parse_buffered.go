@@ -1,10 +1,6 @@
 package upstream
 
-import (
-	"bytes"
-
-	"github.com/weir-gateway/weir/core/llm"
-)
+import "github.com/weir-gateway/weir/core/llm"
 
 // BufferedUsage extracts usage from a buffered answer. Only when it has not that of the output, texts are the spans of the
 // text it generated, to be counted instead; of an answer in which no text is found, unread is how many bytes were not
@@ -14,7 +10,7 @@ func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, of Reported, text
 		return llm.Usage{}, Reported{Input: true, Output: true}, nil, 0
 	}
 	var t tally
-	c := cursor{b: body}
+	c := inBody(body)
 	for in := c.enter('{'); in; {
 		name, more := c.key()
 		switch {
@@ -44,7 +40,7 @@ func BufferedUsage(ep llm.Endpoint, body []byte) (u llm.Usage, of Reported, text
 // Generated finds the texts of a buffered answer, whatever usage it reports; of a broken one, those before the break.
 func Generated(ep llm.Endpoint, body []byte) (found []llm.Text, unread int) {
 	p := Parser{ep: ep, whole: true}
-	c := cursor{b: body}
+	c := inBody(body)
 	known := c.peek() == '{'
 	switch ep {
 	case llm.Embeddings, llm.CountTokens:
@@ -121,26 +117,4 @@ func (p *Parser) item(c *cursor) {
 			p.other(key, c)
 		}
 	}
-}
-
-// failure tells a buffered answer that is an error and nothing else, whatever its status was, and which it should have been.
-func failure(body []byte) (status int, failed bool) {
-	if !bytes.Contains(body, []byte(`"error"`)) {
-		return 0, false
-	}
-	c := cursor{b: body}
-	answers := false
-	each(&c, func(name []byte) {
-		switch string(name) {
-		case "error":
-			failed = c.peek() != 'n'
-		case "choices", "output", "content", "data", "usage":
-			answers = true
-		}
-		c.skip()
-	})
-	if c.bad || answers || !failed {
-		return 0, false
-	}
-	return statusOf(body), true
 }

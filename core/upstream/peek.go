@@ -17,13 +17,14 @@ import (
 )
 
 // Providers that are overloaded often say so in the first event of a stream, or in the body of an answer, behind a status of
-// 200. As long as nothing has gone to the client that is an answer like any other: another channel is tried, or the client gets
-// a status it understands. So the first event, or the whole body, is looked at before the answer is given out.
+// 200; and what stands before a provider may answer 200 with what is no answer at all. As long as nothing has gone to the client
+// that is a failure like any other: another channel is tried, or the client gets a status it understands. So the first event, or
+// the whole body, is looked at before the answer is given out.
 
 var peekers = sync.Pool{New: func() any { return NewParser(llm.Chat) }}
 
 // peek reads the first event of a stream, when it comes within Request.Peek, and makes a head of it when it is an error.
-// The error is that the stream broke before it.
+// The error is that the stream broke before it, or that it is no answer's.
 func (d *doing) peek(h *head) error {
 	d.heard, d.r.body, d.opened = d.client.clock.Mono(), nil, false
 	switch stream := isEventStream(d.contentType(h)); {
@@ -35,7 +36,7 @@ func (d *doing) peek(h *head) error {
 	r := d.r
 	d.opened = true
 	r.open(h)
-	raw, err := r.first(d.req.Peek)
+	raw, from, err := r.first(d.req.Peek)
 	d.heard = d.client.clock.Mono()
 	switch {
 	case err == io.EOF:
@@ -44,24 +45,33 @@ func (d *doing) peek(h *head) error {
 	case err != nil:
 		r.renew()
 		return err
-	case raw == nil || !bytes.Contains(raw, []byte(`"error"`)):
+	case raw == nil:
 		return nil
 	}
+	return d.begins(h, raw[from:])
+}
+
+// begins judges an answer by its first event.
+func (d *doing) begins(h *head, raw []byte) error {
 	p := peekers.Get().(*Parser)
 	p.Reset(d.req.Head.Endpoint)
-	data := p.failure(raw)
+	is, data := p.opening(raw)
 	peekers.Put(p)
-	if data == nil {
+	if is == answers {
 		return nil
 	}
-	r.renew()
+	d.r.renew()
+	if is == nothing {
+		return errNoAnswer
+	}
 	h.status, h.contentType = statusOf(data), "application/json"
-	r.body = refusalOf(d.req.Head.Endpoint, data)
+	d.r.body = refusalOf(d.req.Head.Endpoint, data)
 	return nil
 }
 
-// whole reads a buffered answer, and gives it the status that it means. The error is that it broke before its end. One that is
-// too large is: it would be so from every channel, and Body says so.
+// whole reads a buffered answer, and gives it the status that it means. The error is that it broke before its end, or is no
+// answer. One that is too large is: it would be so from every channel, and Body says so. Of a stream by another name, as some
+// servers send it, the first event is looked at.
 func (d *doing) whole(h *head) error {
 	r := d.r
 	d.opened = true
@@ -77,11 +87,19 @@ func (d *doing) whole(h *head) error {
 		r.renew()
 		return err
 	}
-	if status, failed := failure(body); failed {
-		r.renew()
-		h.status = status
-	}
 	r.body = body
+	if c := inBody(body); d.req.Head.Stream && c.peek() != '{' && hasData(body) {
+		return d.begins(h, body)
+	}
+	switch judge(d.req.Head.Endpoint, body, false) {
+	case nothing:
+		r.renew()
+		return errNoAnswer
+	case refuses:
+		r.renew()
+		body = bytes.TrimPrefix(body, bom)
+		h.status, r.body = statusOf(body), body
+	}
 	return nil
 }
 
@@ -170,20 +188,28 @@ func (r *Response) renew() {
 	r.frame, r.err, r.giveUp, r.ends, r.peeked, r.body = frame{}, nil, time.Time{}, time.Time{}, nil, nil
 }
 
+// saysData tells a line of data that is more than a sign of life.
+func saysData(line []byte) bool {
+	value, ok := bytes.CutPrefix(line, []byte("data:"))
+	return ok && len(bytes.TrimSpace(value)) > 0
+}
+
 // first waits for an event that has data, at most d, and leaves it to NextWithin, with the comments before it; nil: there is
-// none yet. A provider may send any number of comments, so each is looked at once.
-func (r *Response) first(d time.Duration) ([]byte, error) {
+// none yet. A provider may send any number of comments, so each is looked at once: up to from there are no others.
+func (r *Response) first(d time.Duration) (raw []byte, from int, err error) {
 	var until time.Time
-	for seen := 0; ; {
-		raw, err := r.next(&until, d)
-		if raw == nil || err != nil || hasData(raw[seen:]) {
-			r.peeked = r.lane.secret.hide(raw)
-			return r.peeked, err
+	for {
+		raw, err = r.next(&until, d)
+		if raw == nil || err != nil || hasData(raw[from:]) {
+			if r.peeked = r.lane.secret.hide(raw); len(raw) > 0 && &r.peeked[0] != &raw[0] {
+				from = 0 // what was blotted out has moved the rest
+			}
+			return r.peeked, from, err
 		}
 		if r.err != nil && r.events.given == len(r.events.buf) {
-			return nil, r.err // that was all of it
+			return nil, 0, r.err // that was all of it
 		}
-		seen = len(raw)
+		from = len(raw)
 		r.events.given = 0
 	}
 }
@@ -195,25 +221,13 @@ func hasData(raw []byte) bool {
 	l := walk(raw, 0)
 	for {
 		start, end, _, ok := l.next()
-		if bytes.HasPrefix(raw[start:end], []byte("data")) {
+		if saysData(raw[start:end]) {
 			return true
 		}
 		if !ok {
 			return false
 		}
 	}
-}
-
-// failure is the data of the first event that has some, if it is an error and no text; else nil.
-func (p *Parser) failure(raw []byte) (data []byte) {
-	first := true
-	p.Parse(raw, func(e *Event) {
-		if first && e.Error && len(e.Deltas) == 0 {
-			data = bytes.Clone(e.Data)
-		}
-		first = first && len(e.Data) == 0
-	})
-	return data
 }
 
 // complaint is what an error event says went wrong.

@@ -68,7 +68,11 @@ func TestPeekErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := newStub(t, func(x *exchange) bool { return x.stream(tt.stream) })
-			good := newStub(t, func(x *exchange) bool { return x.stream(": hello\n\n", chunkEvent(1), "data: [DONE]\n\n") })
+			first := chunkEvent(1)
+			if tt.ep != llm.Chat {
+				first = sse(`{"type":"ping"}`)
+			}
+			good := newStub(t, func(x *exchange) bool { return x.stream(": hello\n\n", first, "data: [DONE]\n\n") })
 			if tt.stream == "" {
 				bad = newStub(t, func(x *exchange) bool { return x.stream() })
 			}
@@ -87,7 +91,7 @@ func TestPeekErrors(t *testing.T) {
 				return
 			}
 			got, err := readAll(resp)
-			if d := cmp.Diff([]string{": hello\n\n", chunkEvent(1), "data: [DONE]\n\n"}, got); d != "" || err != nil || resp.Channel.Name != "b" {
+			if d := cmp.Diff([]string{": hello\n\n", first, "data: [DONE]\n\n"}, got); d != "" || err != nil || resp.Channel.Name != "b" {
 				t.Error(d, err, resp.Channel.Name)
 			}
 			if w.String() != "attempt a, sent a, refused a, attempt b, sent b" {

@@ -24,7 +24,7 @@ type Call struct {
 
 // Tell reads a whole answer.
 func Tell(ep llm.Endpoint, body []byte) (t Told) {
-	t.answer(ep, cursor{b: body})
+	t.answer(ep, inBody(body))
 	return t
 }
 
@@ -99,11 +99,14 @@ func (t *Told) usage(c cursor) {
 	})
 }
 
-// each visits the members of an object; the visit takes the value.
+// each visits the members of an object, by their names without escapes; the visit takes the value.
 func each(c *cursor, visit func(name []byte)) {
 	for ok := c.enter('{'); ok; {
 		var name []byte
 		if name, ok = c.key(); ok {
+			if bytes.IndexByte(name, '\\') >= 0 {
+				name = Unescape(nil, name)
+			}
 			visit(name)
 		}
 	}

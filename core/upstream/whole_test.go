@@ -25,7 +25,7 @@ func TestErrorsInBuffered200s(t *testing.T) {
 		{"chat, credential", llm.Chat, `{"error":{"message":"x","type":"invalid_request_error","code":"invalid_api_key"}}`, 0, "cooling", 401},
 		{"chat, the request", llm.Chat, `{"error":{"message":"too long","type":"invalid_request_error","code":"context_length_exceeded"}}`, 400, "up", 400},
 		{"chat, an answer", llm.Chat, `{"error":{"code":429},"choices":[{"message":{"content":"a"}}]}`, 200, "up", 200},
-		{"chat, no error", llm.Chat, `{"error":null}`, 200, "up", 200},
+		{"chat, no error", llm.Chat, `{"error":null,"choices":[]}`, 200, "up", 200},
 		{"embeddings", llm.Embeddings, `{"error":{"message":"boom","type":"server_error"}}`, 0, "up", 500},
 		{"responses", llm.Responses, `{"error":{"code":"server_is_overloaded","message":"x"}}`, 0, "cooling", 529},
 		{"messages, overloaded", llm.Messages, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}`, 0, "cooling", 529},
@@ -46,7 +46,7 @@ func TestErrorsInBuffered200s(t *testing.T) {
 			body, err := resp.Body()
 			want, status, told := tt.body, tt.status, "attempt a, sent a"
 			if tt.status == 0 {
-				want, status, told = `{"ok":true}`, 200, "attempt a, sent a, refused a, attempt b, sent b"
+				want, status, told = `{"model":"m"}`, 200, "attempt a, sent a, refused a, attempt b, sent b"
 			}
 			if string(body) != want || err != nil || resp.Status != status || hold.String() != told {
 				t.Errorf("%d %s, %v; %s", resp.Status, body, err, hold)
@@ -81,7 +81,7 @@ func TestAnswersThatBreakOffAreFailures(t *testing.T) {
 		})
 		r := newRig(t, Options{ResponseBytes: 2048}, channelsFor(llm.Chat, bad.url, newStub(t, fine).url)...)
 		_, body, err := r.call()
-		if fails && (err != nil || body != `{"ok":true}`) || !fails && err == nil {
+		if fails && (err != nil || body != `{"model":"m"}`) || !fails && err == nil {
 			t.Errorf("%q: %s, %v", raw, body, err)
 		}
 		if h := r.client.Health(r.cat)[0]; (h.Failures == 1) != fails {
