@@ -302,6 +302,9 @@ func (r *rig) close() {
 	if n := r.limits.Open(); n != 0 {
 		r.t.Errorf("%d reservations are open at the end", n)
 	}
+	if !r.t.Failed() {
+		eventually(r.t, func() bool { return r.sim.Stats().OpenConnections == 0 }, "a connection to the upstream is open at the end")
+	}
 	r.limits.Close()
 	if reserved, ended := len(r.journal.of(llm.EntryReserve)), len(r.journal.of(llm.EntrySettle))+len(r.journal.of(llm.EntryVoid)); reserved != ended {
 		r.t.Errorf("%d reserves, %d endings", reserved, ended)

@@ -64,7 +64,9 @@ func TestSilenceTakesNoBuffer(t *testing.T) {
 	if _, err := resp.Next(); err != io.EOF {
 		t.Fatal(err)
 	}
-	if c := p.pop(r.clock.Mono()); c == nil || c.buf != nil {
-		t.Errorf("%+v", c)
+	c := p.pop(r.clock.Mono())
+	if c == nil || c.buf != nil {
+		t.Fatalf("%+v", c)
 	}
+	p.drop(c)
 }

@@ -104,8 +104,20 @@ func newStub(t testing.TB, handle func(x *exchange) bool) *stub {
 			s.wg.Go(func() { s.serve(c, handle) })
 		}
 	})
-	t.Cleanup(s.stop)
+	t.Cleanup(func() {
+		s.left(t)
+		s.stop()
+	})
 	return s
+}
+
+// left checks that nobody is connected any more: the client is closed by now, and has counted its connections away. A socket that
+// is lost and not closed is collected some time, so it is looked at soon.
+func (s *stub) left(t testing.TB) {
+	if t.Failed() {
+		return
+	}
+	eventually(t, "every connection to "+s.url+" is closed", func() bool { return s.open() == 0 })
 }
 
 func (s *stub) serve(c net.Conn, handle func(x *exchange) bool) {
