@@ -118,6 +118,7 @@ func TestS08AThousandAbortedStreamsStayApart(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.catalog = func(c *catalog) { c.channels[0].BaseURL, c.channels[1].BaseURL = up.url, up.url }
 	})
+	r.leavesNothing()
 	ask := func(x route, word string) string {
 		return strings.Replace(x.with(`,"stream":true`), "hello", word, 1)
 	}

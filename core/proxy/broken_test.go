@@ -56,6 +56,7 @@ func TestM02AHundredBrokenCalls(t *testing.T) {
 			})
 			asks := hundred(&r.cat, r.simURL)
 			r.setCatalog()
+			r.leavesNothing()
 			next := make(chan ask)
 			var wg sync.WaitGroup
 			for range 8 {

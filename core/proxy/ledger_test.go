@@ -280,6 +280,7 @@ func TestNoBillNoLimit(t *testing.T) {
 // Bad keys beyond a flood are told to wait; good ones pass beside them, and those from another address are told that they are bad.
 func TestBadKeyFlood(t *testing.T) {
 	r := newRig(t)
+	r.leavesNothing()
 	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 	defer c.CloseIdleConnections()
 	flooded := false

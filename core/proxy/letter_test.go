@@ -16,6 +16,7 @@ func TestS11ALargeMessageHarmsNobody(t *testing.T) {
 	}
 	letters := strings.Repeat("a", 5<<20)
 	r := newRig(t, func(s *setup) { s.balance = 1 << 50 })
+	r.leavesNothing()
 	for _, x := range everyRoute {
 		x.body = strings.NewReplacer("hello", letters, "some text", letters).Replace(x.body)
 		moved, sent := time.Hour, 0

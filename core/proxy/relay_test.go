@@ -223,6 +223,7 @@ func (r *rig) leaveIf(req *http.Request, events int, before func()) (status int)
 // the answer itself was complete, what was relayed is charged, the rest is released.
 func TestS05ClientLeaves(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.options.HeartbeatMS = 200 })
+	r.leavesNothing()
 	best := time.Hour
 	for _, x := range streams() {
 		x.body = strings.Replace(x.body, ":50", ":600", 1)

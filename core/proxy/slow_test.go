@@ -33,6 +33,7 @@ func slowOnes() (n int, options proxy.Options, gone, moved time.Duration) {
 func TestSlowClientsAreGone(t *testing.T) {
 	n, options, gone, moved := slowOnes()
 	r := newRig(t, func(s *setup) { s.options = options })
+	r.leavesNothing()
 	least := time.Hour
 	for round := 0; round < 3 && least > moved; round++ { // what else the machine does moves a p99 too
 		alone := r.p99(time.Second)
@@ -209,6 +210,7 @@ func TestReadersThatStopAreCut(t *testing.T) {
 	must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(narrow{ln}) }()
+	r.leavesNothing()
 	before := heapInUse()
 	body := chat("gpt-4o", `,"stream":true,"max_tokens":20000000`)
 	for range n {

@@ -36,6 +36,7 @@ func TestS07AStoppedReaderIsCut(t *testing.T) {
 		s.upstream.HeaderTimeoutMS = 60_000 // the upstream makes all of an answer's text before its head
 		s.balance = 1 << 50
 	})
+	r.leavesNothing()
 	for _, x := range streams() {
 		c := r.stopped(x)
 		start := time.Now()

@@ -171,6 +171,7 @@ func TestAStormIsCheap(t *testing.T) {
 		share, moved = 0.05, time.Millisecond
 	}
 	r, storm, token := stormy(t)
+	r.leavesNothing()
 	for try := range 3 { // other load may move one
 		alone := r.p99(time.Second)
 		beside, each := r.beside(storm, token)

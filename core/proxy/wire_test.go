@@ -17,6 +17,7 @@ import (
 // S10: 40 MB, announced, expected or chunked, on every route: 413 as JSON in its dialect, and the client gets to read it.
 func TestS10LargeBodies(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.options = proxy.Options{BodyBytes: 1 << 20} })
+	r.leavesNothing()
 	body := bytes.Repeat([]byte{'a'}, 40<<20)
 	for _, x := range everyRoute {
 		for how, announce := range map[string]func(*http.Request){
