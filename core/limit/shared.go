@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Windows are the rate windows that several gateways share, on a server with a clock of its own. A dimension is shared in
+// Shared are the rate windows that several gateways share, on a server with a clock of its own. A dimension is shared in
 // one of two ways: exactly (Take, End, Beat), where each request asks the server, or by loans (Borrow), where a gateway
 // spends in memory what it was lent. All calls are one round trip, return at the latest when ctx ends, and are safe for
 // concurrent use; an error means that the server may or may not have done what was asked. Sending a call again changes
 // nothing more: holds and loans have names.
-type Windows interface {
+type Shared interface {
 	// Take tests all asks of an order and charges all of them or none. The dimensions of one order belong to one org.
 	Take(ctx context.Context, o *Order) error
 	// End settles holds: each dimension comes to its Tokens, newest charge first, as charge.endLocked does it here, and its
