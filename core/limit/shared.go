@@ -16,8 +16,8 @@ type Shared interface {
 	// End settles holds: each dimension comes to its Tokens, newest charge first, as charge.endLocked does it here, and its
 	// concurrency is free. A hold that is not known (never made, ended, dead) is nothing to do.
 	End(ctx context.Context, endings []Ending) error
-	// Beat keeps holds alive that are open longer than BeatEvery: a hold unheard of for HoldLife has lost its gateway, and
-	// its concurrency is free.
+	// Beat keeps open holds alive: a hold unheard of for HoldLife has lost its gateway, and its concurrency is free. What
+	// Tokens are above what was charged is charged to now, whether or not it fits; nothing is taken back.
 	Beat(ctx context.Context, endings []Ending) error
 	// Borrow gives back what is left of earlier loans and takes new ones, each exchange by itself.
 	Borrow(ctx context.Context, exchanges []*Exchange) error
@@ -68,7 +68,7 @@ type Ask struct {
 	QPSWait, TPMWait           time.Duration
 }
 
-// Ending is the end of one hold, or a sign of its life (where Tokens say nothing).
+// Ending is the end of one hold, or for Beat a sign of its life and what it has come to so far.
 type Ending struct {
 	Hold     HoldID
 	Org      uint64
@@ -91,6 +91,10 @@ type Exchange struct {
 	Concurrency int64 // limit; 0: unlimited
 
 	Back []Back // of earlier loans: not spent, or taken back
+
+	// What was spent beyond all loans, as debt of running answers or while the server was away: charged to now, whether or
+	// not it fits, before anything is lent.
+	DebtRequests, DebtTokens int64
 
 	// What is asked: at least Need, at most Want. A grant is between them, or 0 where Need does not fit; it shrinks as the
 	// limit comes near: no more than a part of what is free goes to one gateway, unless it is needed at once.
