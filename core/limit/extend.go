@@ -2,6 +2,7 @@ package limit
 
 import (
 	"errors"
+	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
 )
@@ -17,25 +18,34 @@ const maxTries = 8
 func (m *Memory) extend(h *hold, dims []Dim, output llm.Tokens) (*Denial, error) {
 	s := m.steps.Get().(*step)
 	defer m.steps.Put(s)
-	for try := 0; ; try++ {
-		if err := m.gatherMore(s, h, dims, output, try > 0); err != nil {
+	away, taken := m.sharing != nil && m.sharing.away.Load(), false
+	for {
+		now, err := m.lockMore(s, h, dims, output, away)
+		if err != nil {
 			return nil, err
 		}
-		if s.lock() {
-			break
+		var d Denial
+		if !s.decideLocked(now, &h.money, &d) {
+			s.unlock()
+			refused := d // only a refusal is worth an allocation
+			return &refused, nil
 		}
-		if try == maxTries {
-			return nil, errDead
+		if away || taken || !s.asksServer() {
+			m.extendLocked(s, h, now, len(dims) > 0, output)
+			return nil, nil
 		}
-	}
-	now := m.clock.Mono()
-	var d Denial
-	if !s.decideLocked(now, &h.money, &d) {
 		s.unlock()
-		refused := d // only a refusal is worth an allocation
-		return &refused, nil
+		d2, err := m.sharing.takeMore(s, h, now)
+		if d2 != nil {
+			return d2, nil
+		}
+		away, taken = err != nil, true
 	}
-	if len(dims) > 0 {
+}
+
+// extendLocked charges the step of an Extend and unlocks it.
+func (m *Memory) extendLocked(s *step, h *hold, now time.Duration, more bool, output llm.Tokens) {
+	if more {
 		h.layer++
 	}
 	s.chargeLocked(now, h, h.layer)
@@ -43,7 +53,33 @@ func (m *Memory) extend(h *hold, dims []Dim, output llm.Tokens) (*Denial, error)
 	h.granted += output
 	h.covered = max(h.covered, h.progress.input+h.granted)
 	h.touched = now
-	return nil, nil
+}
+
+// lockMore gathers and locks the step of an Extend. What is missing of loans is borrowed first.
+func (m *Memory) lockMore(s *step, h *hold, dims []Dim, output llm.Tokens, away bool) (time.Duration, error) {
+	for try, round := 0, 0; ; {
+		if err := m.gatherMore(s, h, dims, output, try > 0); err != nil {
+			return 0, err
+		}
+		if m.sharing != nil {
+			if err := m.sharing.judgeMore(s, h, away); err != nil {
+				return 0, err
+			}
+		}
+		if !s.lock() {
+			if try++; try > maxTries {
+				return 0, errDead
+			}
+			continue
+		}
+		now := m.clock.Mono()
+		if m.sharing == nil || round == borrowRounds || !s.lacksLocked(now) {
+			return now, nil
+		}
+		s.unlock()
+		round++
+		away = m.sharing.borrow(s) != nil || away
+	}
 }
 
 // gatherMore fills the step of an Extend. A dimension that is held already is not asked again.

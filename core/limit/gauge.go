@@ -24,6 +24,7 @@ type bound struct {
 // post is a charge that may still be adjusted: where it went, and how much of it.
 type post struct {
 	short, long uint64
+	lent        uint64 // the loan it was spent from
 	n           int64
 }
 

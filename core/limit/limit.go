@@ -159,8 +159,10 @@ type Limiter interface {
 	// tested against lately by claims of the same terms. One refusal in 16, but not two within 20 ms, is left to Reserve.
 	// Then d says why; its wait is a hint.
 	Storm(id ID, limit int64, terms uint64, d *Denial) (refused bool)
-	// Inspect reports what a dimension uses now.
+	// Inspect reports what a dimension uses now, at all gateways that share it.
 	Inspect(ctx context.Context, id ID) (Use, error)
+	// Glance is Inspect without a look beyond this process.
+	Glance(id ID) (Use, error)
 }
 
 // Use is what one dimension's meters hold at this moment.

@@ -48,6 +48,7 @@ type Windows struct {
 // Options configure Memory.
 type Options struct {
 	Algorithms map[Kind]Windows
+	Sharing    Sharing // with other gateways
 }
 
 // Validate reports the first unknown algorithm with the kind and window it stands at.
@@ -60,7 +61,7 @@ func (o Options) Validate() error {
 			return fmt.Errorf("algorithms.%s.tpm: %w", k, err)
 		}
 	}
-	return nil
+	return o.Sharing.Validate()
 }
 
 // Memory is the Limiter of one process. Safe for concurrent use.
@@ -68,6 +69,7 @@ type Memory struct {
 	clock   llm.Clock
 	journal Journal
 	rules   map[Kind]Windows
+	sharing *sharing // nil: nothing is shared
 	index   index
 	table   table
 	steps   sync.Pool    // of *step
@@ -86,6 +88,9 @@ func New(o Options, clock llm.Clock, journal Journal) *Memory {
 	m := unswept(o, clock, journal)
 	m.done.Add(1)
 	go m.sweepUntilStopped()
+	if m.sharing != nil {
+		m.sharing.start()
+	}
 	return m
 }
 
@@ -101,6 +106,9 @@ func unswept(o Options, clock llm.Clock, journal Journal) *Memory {
 	m.table.owner = m
 	m.steps.New = func() any { return new(step) }
 	m.entries.New = func() any { return new(llm.Entry) }
+	if o.Sharing.Server != nil {
+		m.sharing = newSharing(o.Sharing, m)
+	}
 	return m
 }
 
@@ -119,21 +127,43 @@ func (m *Memory) Meters() int { return m.index.size() }
 // Reserve implements Limiter: one atomic step over all dimensions and the money. Test all, hold all; a refusal
 // has changed nothing, so there is nothing to undo.
 func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, error) {
-	s, now, err := m.lock(c)
+	if m.sharing != nil {
+		return m.sharing.reserve(c)
+	}
+	s, h, err := m.hold(c, false)
 	if err != nil {
 		return Reservation{}, nil, err
 	}
-	defer m.steps.Put(s)
+	if h == nil {
+		return Reservation{}, &c.denial, nil
+	}
+	m.steps.Put(s)
+	return m.publish(h, c)
+}
+
+// hold tests and holds everything in this process. Where it refuses, there is no hold, and the claim's denial says why; else
+// the caller gives the step back. away: the server of shared windows does not answer.
+func (m *Memory) hold(c *Claim, away bool) (*step, *hold, error) {
+	s, now, err := m.lock(c, away)
+	if err != nil {
+		return nil, nil, err
+	}
 	s.rememberLocked(now, c.Terms)
 	if !s.decideLocked(now, &c.Money, &c.denial) {
 		s.unlock()
 		s.noteRefusal(now)
-		return Reservation{}, &c.denial, nil
+		m.steps.Put(s)
+		return nil, nil, nil
 	}
 	h := m.table.take()
 	h.beginLocked(c, s, now)
 	s.chargeLocked(now, h, 0)
 	s.unlock()
+	return s, h, nil
+}
+
+// publish records a hold and gives its handle.
+func (m *Memory) publish(h *hold, c *Claim) (Reservation, *Denial, error) {
 	if err := m.announce(h, c); err != nil {
 		m.takeBack(h)
 		return Reservation{}, nil, fmt.Errorf("recording the hold: %w", err)
@@ -143,7 +173,10 @@ func (m *Memory) Reserve(_ context.Context, c *Claim) (Reservation, *Denial, err
 
 // Peek implements Limiter.
 func (m *Memory) Peek(_ context.Context, c *Claim) (*Denial, error) {
-	s, now, err := m.lock(c)
+	if m.sharing != nil {
+		return m.sharing.peek(c)
+	}
+	s, now, err := m.lock(c, false)
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +189,8 @@ func (m *Memory) Peek(_ context.Context, c *Claim) (*Denial, error) {
 }
 
 // lock resolves the claim into a step, locks every meter of it, reads the clock once and fixes what is asked for. The caller
-// unlocks the step and gives it back.
-func (m *Memory) lock(c *Claim) (*step, time.Duration, error) {
+// unlocks the step and gives it back. What is missing of loans is borrowed first.
+func (m *Memory) lock(c *Claim, away bool) (*step, time.Duration, error) {
 	if c.N < 0 || c.N > MaxDims {
 		return nil, 0, fmt.Errorf("a claim has at most %d dimensions, not %d", MaxDims, c.N)
 	}
@@ -167,16 +200,35 @@ func (m *Memory) lock(c *Claim) (*step, time.Duration, error) {
 		}
 	}
 	s := m.steps.Get().(*step)
+	for round := 0; ; round++ {
+		if err := m.lockMeters(s, c, away); err != nil {
+			m.steps.Put(s)
+			return nil, 0, err
+		}
+		now := m.clock.Mono()
+		s.grantLocked(c, sane(c.Input), sane(c.Output))
+		if m.sharing == nil || round == borrowRounds || !s.lacksLocked(now) {
+			c.Shadowed = s.shadowLocked(now, c.Shadowed[:0])
+			return s, now, nil
+		}
+		s.unlock()
+		away = m.sharing.borrow(s) != nil || away
+	}
+}
+
+// lockMeters finds and locks the meters of a claim.
+func (m *Memory) lockMeters(s *step, c *Claim, away bool) error {
 	for sure := false; ; sure = true {
 		m.gather(s, c, sure)
+		if m.sharing != nil {
+			if err := m.sharing.judge(s, away); err != nil {
+				return err
+			}
+		}
 		if s.lock() {
-			break
+			return nil
 		}
 	}
-	now := m.clock.Mono()
-	s.grantLocked(c, sane(c.Input), sane(c.Output))
-	c.Shadowed = s.shadowLocked(now, c.Shadowed[:0])
-	return s, now, nil
 }
 
 // sane bounds what one request can ask for, so that no sum of holds overflows: no model says four billion tokens.
@@ -226,6 +278,9 @@ func (m *Memory) build(k Kind) *meter {
 	w := m.rules[k]
 	d := &dimension{rates: rates{qps: newQPS(w.QPS.rule()), tpm: newTPM(w.TPM.rule())}}
 	d.mu.touched, d.mu.rates = now, &d.rates
+	if m.sharing != nil {
+		d.rates.remote = m.sharing.remoteOf(k)
+	}
 	return &d.meter
 }
 
@@ -249,8 +304,17 @@ func (m *Memory) wallMS(now time.Duration) int64 {
 	return ms + m.wall.Load()
 }
 
-// Inspect implements Limiter.
+// Inspect implements Limiter. Where the server of shared windows does not answer, it is a Glance.
 func (m *Memory) Inspect(_ context.Context, id ID) (Use, error) {
+	use, err := m.Glance(id)
+	if m.sharing != nil && err == nil {
+		m.sharing.inspect(&id, &use)
+	}
+	return use, err
+}
+
+// Glance implements Limiter.
+func (m *Memory) Glance(id ID) (Use, error) {
 	if err := id.Kind.check(); err != nil {
 		return Use{}, err
 	}

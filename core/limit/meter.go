@@ -42,6 +42,7 @@ type rates struct {
 	tested   tested // of a key, for the cheap look
 	looks    uint32 // refusals by the cheap look since looked, when one that it would have refused went on
 	looked   time.Duration
+	remote   *remote // nil: not shared with other gateways
 }
 
 // dimension is a meter and its rates in one piece of memory.
@@ -100,6 +101,7 @@ func (c *charge) beginLocked(now time.Duration, a *ask, layer uint8) {
 	c.m, c.tpm, c.cost, c.layer, c.loose, c.total = a.m, a.tpm, a.cost, layer, a.loose, a.tokens
 	c.qps, c.qpsRate = mu.qps.charge(now, a.qps, 1, false), a.qps.rate
 	c.first = mu.tpm.charge(now, a.tpm, a.tokens, true)
+	c.qps.lent, c.first.lent = a.m.spendLocked(now, 1, a.tokens)
 	c.later = c.later[:0]
 }
 
@@ -109,8 +111,9 @@ func (c *charge) postLocked(now time.Duration, n int64) {
 		return
 	}
 	p := c.m.mu.tpm.charge(now, c.tpm, n, true)
+	_, p.lent = c.m.spendLocked(now, 0, n)
 	c.total = plus(c.total, n)
-	if i := len(c.later) - 1; i >= 0 && c.later[i].short == p.short {
+	if i := len(c.later) - 1; i >= 0 && c.later[i].short == p.short && c.later[i].lent == p.lent {
 		c.later[i].n += n
 		return
 	}
@@ -120,19 +123,26 @@ func (c *charge) postLocked(now time.Duration, n int64) {
 // endLocked settles the charge at target tokens: what was posted above goes back to where it is, newest first, if
 // those slots live; what is missing is charged to now.
 func (c *charge) endLocked(now time.Duration, target int64) {
-	g, rate := &c.m.mu.tpm, c.tpm.rate
+	g := &c.m.mu.tpm
 	if target > c.total {
 		g.charge(now, c.tpm, target-c.total, false)
+		c.m.spendLocked(now, 0, target-c.total)
 	}
 	back := max(c.total-target, 0)
 	for _, p := range slices.Backward(c.later) {
 		late := min(back, p.n)
-		g.settle(now, rate, p, late)
+		c.backLocked(now, p, late)
 		back -= late
 	}
-	g.settle(now, rate, c.first, min(back, c.first.n))
+	c.backLocked(now, c.first, min(back, c.first.n))
 	c.m.mu.open--
 	c.m.mu.touched = now
+}
+
+// backLocked ends one post and takes n of it back.
+func (c *charge) backLocked(now time.Duration, p post, n int64) {
+	c.m.mu.tpm.settle(now, c.tpm.rate, p, n)
+	c.m.returnLocked(now, true, p.lent, n)
 }
 
 // target is what tokens weigh on this meter.

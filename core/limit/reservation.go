@@ -32,9 +32,11 @@ func (h *hold) beginLocked(c *Claim, s *step, now time.Duration) {
 	h.key = c.Caller.Key
 	h.balance, h.nquotas, h.amount = s.balance, s.nquotas, 0
 	h.keepMoney(&c.Money)
+	h.number, h.org, h.part, h.withdrawn = 0, c.Caller.Org, 0, false
 	h.granted = s.output
 	h.progress = progress{input: sane(c.Input)}
 	h.covered = h.progress.input + s.output
+	h.told = h.covered
 	h.channel, h.layer, h.n, h.tier, h.calls = "", 0, 0, c.Facts.ServiceTier, 0
 	h.began, h.touched, h.notedAt = now, now, now
 	h.firstByte, h.noted = 0, 0
@@ -170,6 +172,9 @@ func (r Reservation) Relayed(total llm.Tokens) {
 
 // note writes a progress entry. If the journal is down the next one tries again: a settlement needs none of them.
 func (h *hold) note(now time.Duration) {
+	if x := h.owner.sharing; x != nil {
+		x.grown(h)
+	}
 	output := h.progress.relayed
 	if h.money.Overrun == Clip {
 		output = min(output, h.granted) // a recovery charges what it finds

@@ -72,6 +72,7 @@ type Ask struct {
 type Ending struct {
 	Hold     HoldID
 	Org      uint64
+	Open     bool // for Beat, which keeps it; of an End it is false
 	Withdraw bool // as if it had never been: its requests go, too
 	Dims     []EndingDim
 }

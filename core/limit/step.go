@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"math"
 	"time"
 
 	"github.com/weir-gateway/weir/core/llm"
@@ -23,6 +24,7 @@ type ask struct {
 	rank        uint8 // order of reporting
 	loose       bool  // charged, never refuses
 	shadow      bool  // loose, and a would-refuse is reported
+	by          by
 	held        uint8 // 1 + index of the charge a top-up adds to; 0: a new charge, which spends a request too
 }
 
@@ -54,7 +56,7 @@ func (s *step) want(m *meter, d *Dim, loose bool, rank uint8) {
 	a.rank = rank
 	a.loose = loose || d.CountOnly || d.Shadow
 	a.shadow = d.Shadow && !loose
-	a.held = 0
+	a.held, a.by = 0, byWindow
 	for i := range s.n {
 		if s.asks[i].m == m {
 			s.asks[i].merge(a)
@@ -201,6 +203,13 @@ func (s *step) decideMoneyLocked(mon *Money, v *verdict) {
 // overLocked tells which of the dimension's meters refuse, and notes what the others have left.
 func (a *ask) overLocked(now time.Duration) (concurrency, qps, tpm bool) {
 	mu := &a.m.mu
+	switch a.by {
+	case byServer: // but for what no window has room for
+		a.qpsLeft, a.tpmLeft = math.MaxInt64, math.MaxInt64
+		return false, false, a.tpm.most > 0 && a.tokens > a.tpm.most
+	case byLoan:
+		return a.overLoanLocked(now)
+	}
 	a.qpsLeft, a.tpmLeft = mu.qps.left(now, a.qps), mu.tpm.left(now, a.tpm)
 	if a.held == 0 {
 		concurrency = a.concurrency > 0 && mu.open >= a.concurrency
@@ -211,17 +220,18 @@ func (a *ask) overLocked(now time.Duration) (concurrency, qps, tpm bool) {
 
 func (a *ask) decideLocked(now time.Duration, v *verdict) {
 	concurrency, qps, tpm := a.overLocked(now)
+	v.hint = v.hint || a.by != byWindow // what the server would add is not known
 	if concurrency {
 		v.refuse(rankConcurrency+int(a.rank), concurrencyHint, Denial{Axis: AxisConcurrency, ID: a.m.id,
-			Limit: a.concurrency, Current: a.m.mu.open, Requested: 1})
+			Limit: a.concurrency, Current: a.openLocked(), Requested: 1})
 	}
 	if qps {
-		limit, current, wait := a.m.mu.qps.overrun(now, a.qps, 1)
+		limit, current, wait := a.overrunLocked(now, &a.m.mu.qps, a.qps, 1)
 		v.refuse(rankQPS+int(a.rank), wait, Denial{Axis: AxisQPS, ID: a.m.id,
 			Limit: limit, Current: current, Requested: 1})
 	}
 	if tpm {
-		limit, current, wait := a.m.mu.tpm.overrun(now, a.tpm, a.tokens)
+		limit, current, wait := a.overrunLocked(now, &a.m.mu.tpm, a.tpm, a.tokens)
 		d := Denial{Axis: AxisTPM, ID: a.m.id, Limit: limit, Current: current, Requested: a.tokens,
 			TooLarge: a.tokens > a.tpm.most}
 		if d.TooLarge {
@@ -230,6 +240,27 @@ func (a *ask) decideLocked(now time.Duration, v *verdict) {
 			v.refuse(rankTPM+int(a.rank), wait, d)
 		}
 	}
+}
+
+// overrunLocked explains why n more do not fit one of the meter's rates.
+func (a *ask) overrunLocked(now time.Duration, g *gauge, b bound, n int64) (limit, current int64, wait time.Duration) {
+	if a.by != byLoan || n > b.most {
+		return g.overrun(now, b, n)
+	}
+	r := a.m.mu.remote
+	l := &r.requests
+	if g == &a.m.mu.tpm {
+		l = &r.tokens
+	}
+	return b.most, max(l.used-l.left, 0), r.waitOf(now, l)
+}
+
+// openLocked is how many requests are open, at all gateways as far as is known.
+func (a *ask) openLocked() int64 {
+	if a.by == byLoan {
+		return a.m.mu.open + a.m.mu.remote.openUsed
+	}
+	return a.m.mu.open
 }
 
 // shadowLocked lists the shadow dimensions that would have refused.
@@ -250,13 +281,16 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 		a := &s.asks[i]
 		mu := &a.m.mu
 		mu.touched = now
+		if a.by == byServer {
+			mu.remote.org = h.org
+		}
 		if a.held > 0 {
 			h.charges[a.held-1].postLocked(now, a.tokens)
 		} else {
 			h.nextCharge().beginLocked(now, a, layer)
 			a.qpsLeft--
 		}
-		if !a.loose {
+		if !a.loose && a.by != byServer {
 			h.requests.tighten(a.qpsLeft, &mu.qps, a.qps, now)
 			h.tokens.tighten(a.tpmLeft-a.tokens, &mu.tpm, a.tpm, now)
 		}

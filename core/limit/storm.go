@@ -110,6 +110,14 @@ func (m *meter) boundLocked(limit int64, terms uint64) bound {
 	return b
 }
 
+// fullLocked is what the server of shared windows said of the key, while it has no room for one more under b; else nil.
+func (m *meter) fullLocked(now time.Duration, b bound) *full {
+	if r := m.mu.remote; r != nil && now < r.full.until && b.most <= r.full.most {
+		return &r.full
+	}
+	return nil
+}
+
 // Storm implements Limiter. It looks, charges nothing and makes no meter; only keys are counted. The wait it tells is of
 // the QPS alone, so it is a hint.
 func (m *Memory) Storm(id ID, limit int64, terms uint64, d *Denial) (refused bool) {
@@ -127,7 +135,8 @@ func (m *Memory) Storm(id ID, limit int64, terms uint64, d *Denial) (refused boo
 	mt.mu.Lock()
 	defer mt.mu.Unlock()
 	g, b := &mt.mu.qps, mt.boundLocked(limit, terms)
-	if mt.mu.dead || g.left(now, b) >= 1 {
+	far := mt.fullLocked(now, b)
+	if mt.mu.dead || g.left(now, b) >= 1 && far == nil {
 		return false
 	}
 	if mt.mu.looks++; mt.mu.looks >= lookEvery && now-mt.mu.looked >= lookPause {
@@ -135,6 +144,9 @@ func (m *Memory) Storm(id ID, limit int64, terms uint64, d *Denial) (refused boo
 		return false
 	}
 	most, current, wait := g.overrun(now, b, 1)
+	if far != nil {
+		most, current, wait = far.most, far.used, far.until-now
+	}
 	*d = Denial{Axis: AxisQPS, ID: mt.id, Limit: most, Current: current, Requested: 1, RetryAfterMS: ceilMS(wait)}
 	return true
 }

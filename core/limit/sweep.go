@@ -60,6 +60,9 @@ func (m *Memory) free(h *hold, now time.Duration, tokens llm.Tokens, cost llm.Mi
 		c.m.mu.Unlock()
 	}
 	h.payLocking(now, cost)
+	if m.sharing != nil {
+		m.sharing.ended(h, tokens)
+	}
 }
 
 // payLocking ends the hold on balance and quotas and moves cost.
@@ -96,6 +99,8 @@ func (h *hold) unrequest(now time.Duration) {
 		c := &h.charges[i]
 		c.m.mu.Lock()
 		c.m.mu.qps.settle(now, c.qpsRate, c.qps, c.qps.n)
+		c.m.returnLocked(now, false, c.qps.lent, c.qps.n)
 		c.m.mu.Unlock()
 	}
+	h.withdrawn = true
 }

@@ -33,6 +33,11 @@ type hold struct {
 	quotas     [llm.Windows]*meter
 	nquotas    int
 	amount     llm.Micro  // held on each of them
+	number     uint64     // at the server of shared windows; 0: it has none of this
+	org        uint64     // whose shard it is in there
+	part       uint32     // the last order that was made for it
+	told       llm.Tokens // what the server knows that it has come to
+	withdrawn  bool       // its requests do not count
 	granted    llm.Tokens // output bound
 	covered    llm.Tokens // input + output that the charges hold or have posted
 	progress   progress

@@ -1,0 +1,464 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-gateway/weir/core/llm"
+)
+
+// Mode is how the dimensions of a kind are shared between gateways.
+type Mode string
+
+// The modes.
+const (
+	Local  Mode = "local"  // not at all: each gateway has windows of its own
+	Exact  Mode = "exact"  // each request asks the server; only for kinds that stay within one org
+	Leased Mode = "leased" // spent in memory from short loans
+)
+
+// Outage is what decides on a shared dimension while the server does not answer.
+type Outage string
+
+// The ways through an outage.
+const (
+	LocalShare Outage = "local_share" // this gateway's own windows, at limit / Gateways
+	Refuse     Outage = "refuse"      // nothing is admitted: ErrAway
+	Admit      Outage = "admit"       // everything is, and counted
+)
+
+// ErrAway is the answer to a claim on a dimension that is refused while the shared windows do not answer.
+var ErrAway = errors.New("the shared windows do not answer")
+
+// Sharing is what a limiter shares with other gateways; the zero Sharing is nothing.
+type Sharing struct {
+	Server   Shared
+	Gateway  uint64          // another number for each process
+	Gateways int             // how many there may be at most; 0: 1
+	Timeout  time.Duration   // of one round trip that a request waits for; 0: 5 ms
+	Modes    map[Kind]Mode   // absent: ModeOf
+	Outages  map[Kind]Outage // absent: LocalShare
+	// Told hears when the server stops answering, and with nil when it is back. It must not block.
+	Told func(err error)
+}
+
+// ModeOf is the default mode of a kind: exact within an org, leased across orgs.
+func ModeOf(k Kind) Mode {
+	if k.crossing() {
+		return Leased
+	}
+	return Exact
+}
+
+// crossing kinds are used by more than one org.
+func (k Kind) crossing() bool {
+	switch k {
+	case Global, Model, Channel, IP, ModelChannel:
+		return true
+	}
+	return false
+}
+
+// Validate reports the first mode or way that does not exist or does not fit its kind.
+func (s *Sharing) Validate() error {
+	for k, mode := range s.Modes {
+		switch {
+		case mode != Local && mode != Exact && mode != Leased:
+			return fmt.Errorf("modes.%s: unknown mode %q: expected exact, leased or local", k, string(mode))
+		case mode == Exact && k.crossing():
+			return fmt.Errorf("modes.%s: exact is for dimensions within one org; %s is leased or local", k, k)
+		}
+	}
+	for k, way := range s.Outages {
+		if way != LocalShare && way != Refuse && way != Admit {
+			return fmt.Errorf("outages.%s: unknown way %q: expected local_share, refuse or admit", k, string(way))
+		}
+	}
+	return nil
+}
+
+// by is who decides on an ask.
+type by uint8
+
+const (
+	byWindow by = iota // the windows of this process
+	byServer           // an Order
+	byLoan             // what this gateway was lent
+)
+
+const (
+	defaultTimeout = 5 * time.Millisecond
+	quietTimeout   = time.Second // of calls that no request waits for
+	quietEvery     = 100 * time.Millisecond
+	strikes        = 3       // failures in a row after which nobody asks until a ping is answered
+	endingsQueue   = 1 << 16 // endings that wait for the server; what does not fit ends by itself there
+	endingsBatch   = 256
+	borrowRounds   = 8 // of one request; then others took what was lent each time
+)
+
+// sharing is the part of a limiter that talks to the server of shared windows. The process's own windows record every
+// request all the same: they decide while the server is away. A request holds here first and at the server then; what the
+// server refuses is taken back here, as if it had never been.
+type sharing struct {
+	Sharing
+	owner *Memory
+	kinds [256]struct {
+		by     by
+		outage Outage
+	}
+
+	away     atomic.Bool
+	failures atomic.Int32
+	number   atomic.Uint64 // of the last hold
+	orders   sync.Pool     // of *Order
+	endings  chan Ending
+	renewals chan *meter
+	lent     struct {
+		sync.Mutex
+		meters map[*meter]struct{} // that owe the server a look: unspent, owed or in use
+	}
+
+	takes, borrows, failed, lost atomic.Uint64
+}
+
+func newSharing(o Sharing, owner *Memory) *sharing {
+	x := &sharing{Sharing: o, owner: owner, endings: make(chan Ending, endingsQueue), renewals: make(chan *meter, 1024)}
+	x.Gateways = max(o.Gateways, 1)
+	if x.Timeout <= 0 {
+		x.Timeout = defaultTimeout
+	}
+	if x.Told == nil {
+		x.Told = func(error) {}
+	}
+	x.orders.New = func() any { return new(Order) }
+	x.lent.meters = make(map[*meter]struct{})
+	for k := Global; ; k++ {
+		if k == ModelChannel+1 {
+			k = Custom
+		}
+		mode, ok := o.Modes[k]
+		if !ok {
+			mode = ModeOf(k)
+		}
+		x.kinds[k].by = map[Mode]by{Exact: byServer, Leased: byLoan}[mode]
+		x.kinds[k].outage = o.Outages[k]
+		if k == Custom {
+			return x
+		}
+	}
+}
+
+// remoteOf is what a new meter of a kind begins with; nil where the kind is not shared.
+func (x *sharing) remoteOf(k Kind) *remote {
+	if x.kinds[k].by == byWindow {
+		return nil
+	}
+	return &remote{by: x, loans: x.kinds[k].by == byLoan}
+}
+
+// start runs what talks to the server beside the requests; the owner's Close waits for it.
+func (x *sharing) start() {
+	for _, run := range []func(){x.endUntilStopped, x.renewUntilStopped, x.watchUntilStopped} {
+		x.owner.done.Go(run)
+	}
+}
+
+// judge says who decides on each ask of a step. Called before the meters are locked.
+func (x *sharing) judge(s *step, away bool) error {
+	for i := range s.n {
+		a := &s.asks[i]
+		k := &x.kinds[a.m.id.Kind]
+		switch {
+		case k.by == byWindow:
+		case !away:
+			a.by = k.by
+		case k.outage == Refuse:
+			return fmt.Errorf("%s: %w", a.m.id.Kind, ErrAway)
+		case k.outage == Admit:
+			a.loose = true
+		default:
+			a.share(int64(x.Gateways))
+		}
+	}
+	return nil
+}
+
+// judgeMore is judge for an Extend. A hold that the server does not know is topped up here.
+func (x *sharing) judgeMore(s *step, h *hold, away bool) error {
+	if err := x.judge(s, away); err != nil {
+		return err
+	}
+	for i := range s.n {
+		if a := &s.asks[i]; a.by == byServer && (h.number == 0 || a.loose) {
+			a.by, a.loose = byWindow, true
+		}
+	}
+	return nil
+}
+
+// share reduces what is asked to one of n gateways' part of it.
+func (a *ask) share(n int64) {
+	part := func(limit int64) int64 {
+		if limit <= 0 {
+			return limit
+		}
+		return max(limit/n, 1)
+	}
+	for _, b := range []*bound{&a.qps, &a.tpm} {
+		*b = bound{part(b.limit), part(b.most), part(b.ten), part(b.rate)}
+	}
+	a.concurrency = part(a.concurrency)
+}
+
+// reserve is Memory.Reserve where something is shared: hold here, ask the server, and take back what it refuses. Where it
+// does not answer, what it would have been asked is decided here.
+func (x *sharing) reserve(c *Claim) (Reservation, *Denial, error) {
+	m := x.owner
+	for away := x.away.Load(); ; away = true {
+		s, h, err := m.hold(c, away)
+		switch {
+		case err != nil:
+			return Reservation{}, nil, err
+		case h == nil:
+			return Reservation{}, &c.denial, nil
+		}
+		admitted, err := x.takeHold(s, h, c)
+		m.steps.Put(s)
+		switch {
+		case err != nil: // it may hold there: the ending that takeBack sends says no
+			m.takeBack(h)
+		case !admitted:
+			h.number = 0
+			m.takeBack(h)
+			return Reservation{}, &c.denial, nil
+		default:
+			return m.publish(h, c)
+		}
+	}
+}
+
+// peek is Memory.Peek where something is shared.
+func (x *sharing) peek(c *Claim) (*Denial, error) {
+	for away := x.away.Load(); ; away = true {
+		s, now, err := x.owner.lock(c, away)
+		if err != nil {
+			return nil, err
+		}
+		ok := s.decideLocked(now, &c.Money, &c.denial)
+		s.unlock()
+		if ok {
+			ok, err = x.take(s, c, nil, now)
+		}
+		x.owner.steps.Put(s)
+		switch {
+		case err != nil:
+		case ok:
+			return nil, nil
+		default:
+			return &c.denial, nil
+		}
+	}
+}
+
+// call makes one call that a request waits for, and counts how it went.
+func (x *sharing) call(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), x.Timeout)
+	defer cancel()
+	err := f(ctx)
+	x.heard(err)
+	return err
+}
+
+// heard keeps count: after some failures in a row nobody asks any more, until watch finds the server back.
+func (x *sharing) heard(err error) {
+	if err == nil {
+		if x.failures.Load() != 0 {
+			x.failures.Store(0)
+		}
+		return
+	}
+	x.failed.Add(1)
+	if x.failures.Add(1) >= strikes && x.away.CompareAndSwap(false, true) {
+		x.Told(err)
+	}
+}
+
+// watchUntilStopped pings the server, more often while it is away, and keeps holds alive.
+func (x *sharing) watchUntilStopped() {
+	t := time.NewTicker(quietEvery)
+	defer t.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-x.owner.stop:
+			return
+		case <-t.C:
+			x.watch(n)
+		}
+	}
+}
+
+// watch is one look, the n-th.
+func (x *sharing) watch(n int) {
+	away := x.away.Load()
+	if away || n%int(time.Second/quietEvery) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), 4*x.Timeout)
+		err := x.Server.Ping(ctx)
+		cancel()
+		x.heard(err)
+		if err == nil && away {
+			x.away.Store(false)
+			x.Told(nil)
+		}
+	}
+	if n%int(BeatEvery/quietEvery) == 0 && !x.away.Load() {
+		x.beat(x.owner.clock.Mono())
+	}
+}
+
+// beat says of every hold at the server that is not new any more that it lives, and what it has come to.
+func (x *sharing) beat(now time.Duration) {
+	var batch []Ending
+	for _, h := range x.owner.table.holds() {
+		if e, ok := h.sign(now); ok {
+			batch = append(batch, e)
+		}
+		if len(batch) == endingsBatch {
+			x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, batch) })
+			batch = batch[:0]
+		}
+	}
+	if len(batch) > 0 {
+		x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, batch) })
+	}
+}
+
+// sign is a sign of life of an open hold that is shared and not new. It never waits: a hold that is busy is beside itself,
+// and says so the next time.
+func (h *hold) sign(now time.Duration) (Ending, bool) {
+	w := h.word.Load()
+	if w&(1<<stateBits-1) != stateOpen || !h.word.CompareAndSwap(w, w-stateOpen+stateBusy) {
+		return Ending{}, false
+	}
+	defer h.leave()
+	if h.number == 0 || now-h.began < BeatEvery {
+		return Ending{}, false
+	}
+	return h.owner.sharing.endingOf(h, h.covered), true
+}
+
+// endingOf is what the server is told of a hold that has come to tokens.
+func (x *sharing) endingOf(h *hold, tokens llm.Tokens) Ending {
+	e := Ending{Hold: HoldID{x.Gateway, h.number}, Org: h.org}
+	for i := range h.n {
+		if c := &h.charges[i]; x.kinds[c.m.id.Kind].by == byServer {
+			e.Dims = append(e.Dims, EndingDim{ID: c.m.id, Tokens: c.target(tokens)})
+		}
+	}
+	return e
+}
+
+// ended hands the end of a hold to whoever tells the server. What does not fit into the queue ends there by its age.
+func (x *sharing) ended(h *hold, tokens llm.Tokens) {
+	if h.number == 0 {
+		return
+	}
+	e := x.endingOf(h, tokens)
+	e.Withdraw = h.withdrawn
+	x.tell(e)
+}
+
+// grown hands what an open hold has come to beyond what the server knows to whoever tells it.
+func (x *sharing) grown(h *hold) {
+	if h.number == 0 || h.covered <= h.told {
+		return
+	}
+	h.told = h.covered
+	e := x.endingOf(h, h.covered)
+	e.Open = true
+	x.tell(e)
+}
+
+func (x *sharing) tell(e Ending) {
+	select {
+	case x.endings <- e:
+	default:
+		x.lost.Add(1)
+	}
+}
+
+// endUntilStopped tells the server of endings, many at once, and again until it hears.
+func (x *sharing) endUntilStopped() {
+	batch := make([]Ending, 0, endingsBatch)
+	for {
+		select {
+		case <-x.owner.stop:
+			x.endBatch(x.gatherEndings(batch[:0]))
+			return
+		case e := <-x.endings:
+			batch = x.gatherEndings(append(batch[:0], e))
+		}
+		for !x.endBatch(batch) {
+			select {
+			case <-x.owner.stop:
+				return
+			case <-time.After(quietEvery):
+			}
+		}
+	}
+}
+
+// gatherEndings fills a batch with what waits.
+func (x *sharing) gatherEndings(batch []Ending) []Ending {
+	for len(batch) < endingsBatch {
+		select {
+		case e := <-x.endings:
+			batch = append(batch, e)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// endBatch tells first what has grown, then what has ended. Both may be told twice.
+func (x *sharing) endBatch(batch []Ending) bool {
+	var open []Ending
+	closed := slices.DeleteFunc(slices.Clone(batch), func(e Ending) bool {
+		if e.Open {
+			open = append(open, e)
+		}
+		return e.Open
+	})
+	return (len(open) == 0 || x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, open) })) &&
+		(len(closed) == 0 || x.quietly(func(ctx context.Context) error { return x.Server.End(ctx, closed) }))
+}
+
+// quietly makes a call that no request waits for.
+func (x *sharing) quietly(f func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), quietTimeout)
+	defer cancel()
+	return f(ctx) == nil
+}
+
+// SharedStatus is how it stands with the shared windows, for readiness and metrics.
+type SharedStatus struct {
+	Sharing                      bool   // something is shared
+	Away                         bool   // the server does not answer: this gateway decides alone
+	Takes, Borrows, Failed, Lost uint64 // calls; those that failed; endings that found no place in the queue
+	Endings                      int    // that wait for the server
+}
+
+// Shared tells how it stands with the shared windows.
+func (m *Memory) Shared() SharedStatus {
+	x := m.sharing
+	if x == nil {
+		return SharedStatus{}
+	}
+	return SharedStatus{Sharing: true, Away: x.away.Load(), Takes: x.takes.Load(), Borrows: x.borrows.Load(),
+		Failed: x.failed.Load(), Lost: x.lost.Load(), Endings: len(x.endings)}
+}
