@@ -44,6 +44,9 @@ type loan struct {
 // loanPause is how soon after an exchange that gave too little the next one is made.
 const loanPause = 20 * time.Millisecond
 
+// fresh tells whether the server was asked so lately that it is not asked again without need.
+func (r *remote) fresh(now time.Duration) bool { return r.asked > 0 && now-r.asked < loanPause }
+
 // reply is what loans say to an ask.
 type reply uint8
 
@@ -55,8 +58,7 @@ const (
 
 // may answers an ask for n more under a bound of most.
 func (l *loan) may(now time.Duration, r *remote, n, most int64) reply {
-	fresh := r.asked > 0 && now-r.asked < loanPause
-	switch {
+	switch fresh := r.fresh(now); {
 	case most == 0 || n <= 0:
 		return lends
 	case n > most:
@@ -70,8 +72,7 @@ func (l *loan) may(now time.Duration, r *remote, n, most int64) reply {
 }
 
 func (r *remote) mayOpen(now time.Duration, open, most int64) reply {
-	fresh := r.asked > 0 && now-r.asked < loanPause
-	switch {
+	switch fresh := r.fresh(now); {
 	case most == 0 || now < r.openUntil && open < r.openMost && r.openUsed+open < most:
 		return lends
 	case fresh && (r.openShort || r.openUsed+open >= most):
@@ -155,7 +156,7 @@ func (m *meter) spendLocked(now time.Duration, requests, tokens int64) (requests
 		tokensSlot = r.tokens.spendLocked(now, r, tokens)
 	}
 	low := r.until-now < LoanLife/4 || r.requests.left < r.requests.lent/4 || r.tokens.left < r.tokens.lent/4
-	if low && r.busy == nil && now-r.asked >= loanPause {
+	if low && r.busy == nil && !r.fresh(now) {
 		select {
 		case r.by.renewals <- m:
 		default:
@@ -205,9 +206,9 @@ func (m *meter) beginLocked(now time.Duration, open, requests, tokens int64, wai
 	e := r.terms
 	e.ID, e.Gateway, e.Back = m.id, r.by.Gateway, r.back
 	e.DebtRequests, e.DebtTokens = r.requests.debt, r.tokens.debt
-	since := now - r.asked
-	e.NeedRequests, e.WantRequests = requests, r.requests.wanted(since, requests)
-	e.NeedTokens, e.WantTokens = tokens, r.tokens.wanted(since, tokens)
+	since := max(now-r.asked, loanPause)
+	e.NeedRequests, e.WantRequests = requests, r.requests.wanted(since, requests, e.QPS.Most)
+	e.NeedTokens, e.WantTokens = tokens, r.tokens.wanted(since, tokens, e.TPM.Most)
 	e.Open = m.mu.open
 	e.WantOpen = e.Open + open
 	if waits || e.Open > 0 {
@@ -232,11 +233,10 @@ func (r *remote) surrender() {
 }
 
 // wanted is how much to borrow: what is needed now, what others wait for, and what LoanLife will take at the rate since
-// the last exchange.
-func (l *loan) wanted(since time.Duration, need int64) int64 {
-	since = max(since, time.Millisecond)
+// the last exchange. What is not limited is not borrowed, but owed.
+func (l *loan) wanted(since time.Duration, need, most int64) int64 {
 	pace := mulDivUp(l.spent, int64(LoanLife), 0, int64(since))
-	return plus(plus(need, l.want), plus(pace, pace/4))
+	return min(plus(plus(need, l.want), plus(pace, pace/4)), max(most, need))
 }
 
 // finishLocked takes what an exchange brought. After one that failed nothing is known: what went back counts at the server
@@ -349,7 +349,7 @@ func (x *sharing) renew(m *meter) {
 	var begun []*Exchange
 	for now := x.owner.clock.Mono(); ; {
 		m.mu.Lock()
-		if m.mu.remote.busy == nil && now-m.mu.remote.asked >= loanPause {
+		if m.mu.remote.busy == nil && !m.mu.remote.fresh(now) {
 			meters, begun = append(meters, m), append(begun, m.beginLocked(now, 0, 0, 0, false))
 		}
 		m.mu.Unlock()
@@ -434,7 +434,7 @@ func (m *meter) dueLocked(now time.Duration, end bool) due {
 		return dueLater
 	case end && (owes || r.openMost > 0):
 		return dueNow
-	case now < r.until || now-r.asked < loanPause:
+	case now < r.until || r.fresh(now):
 		return dueLater
 	case owes, m.mu.open == 0 && r.openMost > 0, open && now-r.asked >= BeatEvery:
 		return dueNow
