@@ -88,6 +88,7 @@ type EndingDim struct {
 type Exchange struct {
 	ID          ID
 	Gateway     uint64
+	Number      uint64 // of this exchange, for this dimension and gateway; the same as in the last one is that one, sent again. 0 names none
 	QPS, TPM    Bound
 	Concurrency int64 // limit; 0: unlimited
 
