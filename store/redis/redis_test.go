@@ -1,0 +1,123 @@
+//go:build unix
+
+package redis
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-gateway/weir/core/limit"
+	"github.com/weir-gateway/weir/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	if code := m.Run(); code != 0 {
+		os.Exit(code)
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// shelf is windows on a server of the test's own, under a clock of the test's own.
+type shelf struct {
+	*Windows
+	t      testing.TB
+	server *storetest.Server
+	at     atomic.Int64 // us
+}
+
+func open(t testing.TB, server *storetest.Server, o Options) *shelf {
+	t.Helper()
+	s := &shelf{t: t, server: server}
+	s.at.Store(1_700_000_000_000_000)
+	o.Now = func() time.Time { return time.UnixMicro(s.at.Load()) }
+	w, err := Open(server.URL, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	s.Windows = w
+	return s
+}
+
+func (s *shelf) pass(d time.Duration) { s.at.Add(d.Microseconds()) }
+
+// soon is long enough for a loaded machine.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (s *shelf) take(o limit.Order) limit.Order {
+	s.t.Helper()
+	if err := s.Take(soon(s.t), &o); err != nil {
+		s.t.Fatal(err)
+	}
+	return o
+}
+
+func (s *shelf) end(e ...limit.Ending) {
+	s.t.Helper()
+	if err := s.End(soon(s.t), e); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shelf) beat(e ...limit.Ending) {
+	s.t.Helper()
+	if err := s.Beat(soon(s.t), e); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shelf) borrow(e ...*limit.Exchange) {
+	s.t.Helper()
+	if err := s.Borrow(soon(s.t), e); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+var key = limit.ID{Kind: limit.Key, Scope: 42}
+
+func hold(n uint64) limit.HoldID { return limit.HoldID{Gateway: 1<<63 + 5, Number: n} }
+
+// order asks for one request and some tokens of one key.
+func order(n uint64, qps, tpm, conc, tokens int64) limit.Order {
+	return limit.Order{Hold: hold(n), Org: 7, Asks: []limit.Ask{{ID: key, QPS: limit.Bound{Most: qps, Rate: qps},
+		TPM: limit.Bound{Most: tpm, Rate: tpm}, Concurrency: conc, Requests: 1, Tokens: tokens}}}
+}
+
+func ending(n uint64, tokens int64) limit.Ending {
+	return limit.Ending{Hold: hold(n), Org: 7, Dims: []limit.EndingDim{{ID: key, Tokens: tokens}}}
+}
+
+func TestTakeAndEnd(t *testing.T) {
+	s := open(t, storetest.Redis(t), Options{})
+	for i := range uint64(3) {
+		if o := s.take(order(i, 3, 100, 0, 30)); !o.Admitted || o.Asks[0].QPSUsed != int64(i) || o.Asks[0].TPMUsed != int64(i)*30 || o.Asks[0].Open != int64(i) {
+			t.Fatalf("%d: %+v", i, o)
+		}
+		s.pass(100 * time.Millisecond)
+	}
+	o := s.take(order(3, 3, 100, 3, 30))
+	if a := o.Asks[0]; o.Admitted || !a.QPSFull || !a.TPMFull || !a.OpenFull || a.QPSWait != 700*time.Millisecond || a.TPMWait != 59900*time.Millisecond {
+		t.Fatalf("%+v", o)
+	}
+	s.end(ending(0, 10), ending(1, 40))
+	o = s.take(order(3, 0, 100, 0, 31))
+	if a := o.Asks[0]; o.Admitted || a.TPMUsed != 80 || a.Open != 1 {
+		t.Fatalf("%+v", o)
+	}
+	if o = s.take(order(3, 0, 110, 2, 30)); !o.Admitted {
+		t.Fatalf("%+v", o)
+	}
+}
