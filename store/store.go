@@ -1,4 +1,4 @@
-// Package store opens the durable stores that the ledger can stand on, by URL.
+// Package store opens the durable stores that the ledger can stand on, and the windows that gateways share, by URL.
 package store
 
 import (
@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/weir-gateway/weir/core/ledger"
+	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/store/badger"
+	"github.com/weir-gateway/weir/store/redis"
 )
 
 // Open opens the store that a URL names, and makes it when there is none: "badger:///var/lib/weir", or simply the path
@@ -53,6 +55,18 @@ func folder(at string) (string, error) {
 		return "", llm.Invalid("data", "%q should be badger:// and an absolute path, as in badger:///var/lib/weir", at)
 	}
 	return filepath.Clean(u.Path), nil
+}
+
+// OpenWindows opens the windows that gateways share on the server that a URL names, redis:// or rediss://. A server that does
+// not answer is no error: it is tried until it does.
+func OpenWindows(at string, algorithms map[limit.Kind]limit.Windows, gateways int) (Windows, error) {
+	return redis.Open(at, redis.Options{Algorithms: algorithms, Gateways: gateways})
+}
+
+// Windows are shared windows that can be closed.
+type Windows interface {
+	limit.Shared
+	Close()
 }
 
 func openBadger(dir string) (ledger.Store, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func (g *gateway) build(ctx context.Context, random io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := g.openParts(); err != nil {
+	if err := g.openParts(random); err != nil {
 		return err
 	}
 	g.openAlerts(state)
@@ -124,8 +125,41 @@ func (g *gateway) openLedger() (ledger.State, error) {
 	return state, nil
 }
 
-func (g *gateway) openParts() error {
-	g.limiter = limit.New(g.cfg.LimitOptions(), g.clock, g.ledger)
+// share opens the windows that this gateway shares with others, if it does. A server that does not answer keeps nobody from
+// serving: it is an outage like any other.
+func (g *gateway) share(limits *limit.Options, random io.Reader) error {
+	at := g.cfg.Limits.Shared.URL
+	if at == "" {
+		g.log.Info("single-machine limits: limits.shared.url names no server")
+		return nil
+	}
+	var number [8]byte
+	if _, err := io.ReadFull(random, number[:]); err != nil {
+		return fmt.Errorf("drawing the gateway's number: %w", err)
+	}
+	server, err := store.OpenWindows(at, limits.Algorithms, g.cfg.Limits.Shared.Gateways)
+	if err != nil {
+		return g.cfg.At("limits.shared.url", err)
+	}
+	g.onClose(func() error { server.Close(); return nil })
+	limits.Sharing = g.cfg.Sharing()
+	limits.Sharing.Server, limits.Sharing.Gateway = server, binary.LittleEndian.Uint64(number[:])
+	limits.Sharing.Told = func(err error) {
+		if err != nil {
+			g.log.Warn("the shared windows do not answer: this gateway decides alone", "why", err)
+			return
+		}
+		g.log.Info("the shared windows answer again")
+	}
+	return nil
+}
+
+func (g *gateway) openParts(random io.Reader) error {
+	limits := g.cfg.LimitOptions()
+	if err := g.share(&limits, random); err != nil {
+		return err
+	}
+	g.limiter = limit.New(limits, g.clock, g.ledger)
 	g.onClose(func() error { g.limiter.Close(); return nil })
 	cache, err := cacheDir(g.cfg.Data)
 	if err != nil {

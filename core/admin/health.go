@@ -27,7 +27,37 @@ func (a *API) metrics(w http.ResponseWriter, _ *http.Request) error {
 		a.Metrics(w)
 	}
 	a.writePolicyMetrics(w)
+	a.writeSharedMetrics(w)
 	return nil
+}
+
+// writeSharedMetrics tells how it goes with the windows that gateways share.
+func (a *API) writeSharedMetrics(w io.Writer) {
+	s := a.Limiter.Shared()
+	if !s.Sharing {
+		return
+	}
+	away := uint64(0)
+	if s.Away {
+		away = 1
+	}
+	metrics.WriteGaugeUint64(w, "weir_shared_away", away)
+	metrics.WriteGaugeUint64(w, "weir_shared_endings_waiting", uint64(s.Endings))
+	metrics.WriteCounterUint64(w, "weir_shared_takes_total", s.Takes)
+	metrics.WriteCounterUint64(w, "weir_shared_borrows_total", s.Borrows)
+	metrics.WriteCounterUint64(w, "weir_shared_failures_total", s.Failed)
+	metrics.WriteCounterUint64(w, "weir_shared_endings_lost_total", s.Lost)
+}
+
+// windows says how far the rate limits reach.
+func (a *API) windows() string {
+	switch s := a.Limiter.Shared(); {
+	case !s.Sharing:
+		return "single-machine limits"
+	case s.Away:
+		return "shared windows do not answer: this gateway decides alone"
+	}
+	return "shared"
 }
 
 // writePolicyMetrics tells what the policy host has counted since the start.
@@ -77,9 +107,9 @@ func (a *API) readyz(w http.ResponseWriter, _ *http.Request) error {
 	if err := a.Live.Ready(); err != nil {
 		reasons = append(reasons, strings.Split(err.Error(), "\n")...)
 	}
-	ans := ok(object{{"status", "ready"}, {"reasons", reasons}})
+	ans := ok(object{{"status", "ready"}, {"reasons", reasons}, {"windows", a.windows()}})
 	if len(reasons) > 0 {
-		ans = answer{http.StatusServiceUnavailable, object{{"status", "unready"}, {"reasons", reasons}}}
+		ans = answer{http.StatusServiceUnavailable, object{{"status", "unready"}, {"reasons", reasons}, {"windows", a.windows()}}}
 	}
 	writeJSON(w, ans)
 	return nil

@@ -80,6 +80,16 @@ type Limits struct {
 	Dimensions []string                 `yaml:"dimensions"`
 	Defaults   map[string]Rates         `yaml:"defaults"`
 	Algorithms map[string]limit.Windows `yaml:"algorithms"`
+	Shared     Shared                   `yaml:"shared"`
+}
+
+// Shared is the server of the windows that several gateways share; without a URL there is none.
+type Shared struct {
+	URL       string                  `yaml:"url"`
+	Gateways  int                     `yaml:"gateways"`
+	TimeoutMS int64                   `yaml:"timeout_ms"`
+	Modes     map[string]limit.Mode   `yaml:"modes"`
+	Outages   map[string]limit.Outage `yaml:"outages"`
 }
 
 // Tier is a named set of limits.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/limit"
@@ -71,6 +72,20 @@ func (c *Config) LimitOptions() limit.Options {
 	o := limit.Options{Algorithms: map[limit.Kind]limit.Windows{}}
 	for name, w := range c.Limits.Algorithms {
 		o.Algorithms[kinds[name]] = w
+	}
+	return o
+}
+
+// Sharing is what the gateway shares with others, but for the server and its own number.
+func (c *Config) Sharing() limit.Sharing {
+	s := &c.Limits.Shared
+	o := limit.Sharing{Gateways: s.Gateways, Timeout: time.Duration(s.TimeoutMS) * time.Millisecond,
+		Modes: map[limit.Kind]limit.Mode{}, Outages: map[limit.Kind]limit.Outage{}}
+	for name, m := range s.Modes {
+		o.Modes[kinds[name]] = m
+	}
+	for name, w := range s.Outages {
+		o.Outages[kinds[name]] = w
 	}
 	return o
 }

@@ -28,7 +28,7 @@ func Default() *Config {
 		Currency: "cny",
 		Ledger:   ledger.Options{Durability: ledger.Process, SettleTimeoutMS: ledger.DefaultSettleTimeoutMS, StallMS: ledger.DefaultStallMS, QueueEntries: ledger.DefaultQueueEntries},
 		Upstream: upstream.Options{}.Defaults(),
-		Limits:   Limits{Dimensions: []string{"key", "model", "global"}},
+		Limits:   Limits{Dimensions: []string{"key", "model", "global"}, Shared: Shared{Gateways: 3, TimeoutMS: 5}},
 		Policies: Policies{
 			Profile:  "small",
 			OnError:  policy.OnErrorDefault,

@@ -127,6 +127,8 @@ func TestSchemaKnowsTheClosedSets(t *testing.T) {
 		"upstream.adaptive_concurrency": "upstream: {adaptive_concurrency: %s}", "upstream.reach": "upstream: {reach: %s}",
 		"limits.dimensions[]": "limits: {dimensions: [%s]}", "limits.defaults": "limits: {defaults: {%s: {qps: 1}}}",
 		"limits.algorithms": "limits: {algorithms: {%s: {qps: fixed}}}", "limits.algorithms.*.qps": "limits: {algorithms: {key: {qps: %s}}}",
+		"limits.shared.modes": "limits: {shared: {modes: {%s: leased}}}", "limits.shared.modes.*": "limits: {shared: {modes: {key: %s}}}",
+		"limits.shared.outages": "limits: {shared: {outages: {%s: admit}}}", "limits.shared.outages.*": "limits: {shared: {outages: {key: %s}}}",
 		"limits.algorithms.*.tpm": "limits: {algorithms: {key: {tpm: %s}}}", "tokens.encodings.*": "tokens: {encodings: {m: %s}}",
 		"channels[].provider": "channels: [{name: c, provider: %s, base_url: http://h}]",
 		"channels[].state":    "channels: [{name: c, provider: openai, base_url: http://h, state: %s}]",

@@ -60,8 +60,12 @@ func choices(path string) []string {
 		return []string{"global", "key", "model", "user", "org", "ip", "end_user", "key+model"}
 	case "limits.defaults":
 		return []string{"user", "org", "ip", "end_user", "key+model", "model+channel", "custom"}
-	case "limits.algorithms":
+	case "limits.algorithms", "limits.shared.modes", "limits.shared.outages":
 		return kindNames()
+	case "limits.shared.modes.*":
+		return []string{string(limit.Exact), string(limit.Leased), string(limit.Local)}
+	case "limits.shared.outages.*":
+		return []string{string(limit.LocalShare), string(limit.Refuse), string(limit.Admit)}
 	case "limits.algorithms.*.qps", "limits.algorithms.*.tpm":
 		return []string{string(limit.Sliding), string(limit.Fixed), string(limit.TokenBucket)}
 	case "channels[].provider":
@@ -225,6 +229,32 @@ func (c *Config) validateLimits() error {
 		if err != nil {
 			return err
 		}
+	}
+	return c.validateShared()
+}
+
+func (c *Config) validateShared() error {
+	s, path := &c.Limits.Shared, "limits.shared"
+	for name, m := range s.Modes {
+		if err := first(among(path+".modes", name, kindNames()...), among(path+".modes."+name, string(m), choices(path+".modes.*")...)); err != nil {
+			return err
+		}
+		if m == limit.Exact && limit.ModeOf(kinds[name]) != limit.Exact {
+			return wrong(path+".modes."+name, "%s is used by several orgs, whose windows are in different places of a cluster: it is leased or local", name)
+		}
+	}
+	for name, w := range s.Outages {
+		if err := first(among(path+".outages", name, kindNames()...), among(path+".outages."+name, string(w), choices(path+".outages.*")...)); err != nil {
+			return err
+		}
+	}
+	return first(within(path+".gateways", int64(s.Gateways), 1, 1000), within(path+".timeout_ms", s.TimeoutMS, 1, 1000), checkWindows(s.URL))
+}
+
+// checkWindows refuses what cannot be a server of windows, before anything is opened.
+func checkWindows(at string) error {
+	if scheme, _, _ := strings.Cut(at, "://"); at != "" && scheme != "redis" && scheme != "rediss" {
+		return wrong("limits.shared.url", "%q is not a server of windows; use redis://host:6379, or rediss:// for TLS", at)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,7 +18,7 @@ import (
 // gatherFacts fills what the policy sees.
 func (s *Server) gatherFacts(c *call, price llm.Price) error {
 	who, f, h := c.caller, &c.facts, &c.head
-	use, err := s.p.Limiter.Inspect(context.Background(), limit.ID{Kind: limit.Key, Scope: who.Key.ID})
+	use, err := s.p.Limiter.Glance(limit.ID{Kind: limit.Key, Scope: who.Key.ID})
 	if err != nil {
 		return err
 	}

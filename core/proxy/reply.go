@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -108,7 +107,7 @@ func (s *Server) inUse(c *call, id limit.ID, l limit.Limits) {
 	if l.QPS <= 0 && l.TPM <= 0 {
 		return
 	}
-	if use, err := s.p.Limiter.Inspect(context.Background(), id); err == nil {
+	if use, err := s.p.Limiter.Glance(id); err == nil {
 		c.rates.inUse(l, use)
 	}
 }
