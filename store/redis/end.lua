@@ -34,7 +34,7 @@ for i = 1, (#KEYS - 1) / 3 do
     local back = max(total - target, 0)
     for k = #p - 2, 1, -3 do
       local n = min(back, p[k + 2])
-      gtakeback(d.tpm, now, trate, p[k], p[k + 1], n)
+      if p[k + 2] > 0 then gtakeback(d.tpm, now, trate, p[k], p[k + 1], n) end
       back = back - n
     end
     redis.call('ZREM', d.c, hold)
