@@ -5,7 +5,7 @@ now, at = struct.unpack('<d', a)
 now = clock(now)
 
 local v = redis.call('GET', KEYS[1])
-if not v or v == '' then return 0 end
+if not v or v == '' then return '' end
 local record = cmsgpack.unpack(v)
 
 for i = 1, (#KEYS - 1) / 3 do
