@@ -19,6 +19,7 @@ type remote struct {
 	asked            time.Duration // when the last exchange began
 	busy             chan struct{} // closed when the running exchange ends; nil: none runs
 	failed           bool          // the last exchange failed
+	number           uint64        // of the last exchange
 
 	openMost  int64 // concurrency this gateway may have, before openUntil
 	openUntil time.Duration
@@ -204,6 +205,8 @@ func (m *meter) beginLocked(now time.Duration, open, requests, tokens int64, wai
 		r.surrender()
 	}
 	e := r.terms
+	r.number++
+	e.Number = r.number
 	e.ID, e.Gateway, e.Back = m.id, r.by.Gateway, r.back
 	e.DebtRequests, e.DebtTokens = r.requests.debt, r.tokens.debt
 	since := max(now-r.asked, loanPause)

@@ -207,6 +207,7 @@ func (m *Memory) lock(c *Claim, away bool) (*step, time.Duration, error) {
 		}
 		now := m.clock.Mono()
 		s.grantLocked(c, sane(c.Input), sane(c.Output))
+		s.rememberOrgLocked(c.Caller.Org)
 		if m.sharing == nil || round == borrowRounds || !s.lacksLocked(now) {
 			c.Shadowed = s.shadowLocked(now, c.Shadowed[:0])
 			return s, now, nil

@@ -281,9 +281,6 @@ func (s *step) chargeLocked(now time.Duration, h *hold, layer uint8) {
 		a := &s.asks[i]
 		mu := &a.m.mu
 		mu.touched = now
-		if a.by == byServer {
-			mu.remote.org = h.org
-		}
 		if a.held > 0 {
 			h.charges[a.held-1].postLocked(now, a.tokens)
 		} else {

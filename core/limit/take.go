@@ -166,6 +166,15 @@ type full struct {
 	most, used int64
 }
 
+// rememberOrgLocked keeps in whose shard the server has what is shared exactly, for Inspect.
+func (s *step) rememberOrgLocked(org uint64) {
+	for i := range s.n {
+		if a := &s.asks[i]; a.by == byServer {
+			a.m.mu.remote.org = org
+		}
+	}
+}
+
 // inspect adds what all gateways together use of a dimension, if it is shared and has been used here: as the server counts
 // it, or as it was when it lent last.
 func (x *sharing) inspect(id *ID, use *Use) {
