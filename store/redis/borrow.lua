@@ -11,12 +11,13 @@ bq.most, bq.ten, bq.rate, bt.most, bt.ten, bt.rate, at = struct.unpack('<dddddd'
 local conc, qdebt, tdebt, qneed, qwant, tneed, twant, used, wanted, backs
 conc, qdebt, tdebt, qneed, qwant, tneed, twant, used, wanted, backs, at = struct.unpack('<dddddddddd', a, at)
 
-local s = redis.call('HMGET', key, 'r' .. qrule, 'R0', 'm' .. trule, 'M0', 'c', 'x')
+local qname, tname = 'r' .. qrule, 'm' .. trule
+local s = redis.call('HMGET', key, qname, 'R', tname, 'M', 'c', 'x')
 local gateways = s[5] and cmsgpack.unpack(s[5]) or {}
 local mine = gateways[gateway]
 if mine and number > 0 and mine[3] == number and mine[2] > now then return mine[4] end
-local qps = {short = window(key, 'r', qrule, QPS, QPS / 100, s[1], now), long = window(key, 'R', SLIDING, 10 * QPS, QPS / 10, s[2], now)}
-local tpm = {short = window(key, 'm', trule, TPM, TPM / 60, s[3], now), long = window(key, 'M', SLIDING, 10 * TPM, TPM / 10, s[4], now)}
+local qps = gauge(key, 'R', window(key, qname, qrule, QPS, QPS / 100, s[1], now), s[2], now)
+local tpm = gauge(key, 'M', window(key, tname, trule, TPM, TPM / 60, s[3], now), s[4], now)
 
 for _ = 1, backs do
   local tokens, id, n
@@ -33,10 +34,10 @@ end
 -- charge is gcharge, but one slot never spans two of the ten windows, so that what comes back is known to both.
 local function charge(g, b, n, last)
   if n <= 0 then return 0 end
-  if b.ten > 0 and not g.long.stored then remember(g, now) end
+  if b.ten > 0 and not g.long then remember(g, now) end
   local l, w = 0, g.short
   shed(w, now, b.rate)
-  if g.long.stored then
+  if g.long then
     l = add(g.long, now, 0, n, last)
     if w.n > 0 and w.link ~= l and w.rule == SLIDING then w.till = now end
   end

@@ -3,23 +3,22 @@
 
 local function dimension(i, qrule, trule, now)
   local q, t, c = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
-  local d = {q = q, t = t, c = c}
-  local s = redis.call('HMGET', t, 'm' .. trule, 'M0', 'R0', 'x', 'r' .. qrule)
-  d.x = tonumber(s[4] or 0)
-  d.tpm = {short = window(t, 'm', trule, TPM, 1000000, s[1], now), long = window(t, 'M', SLIDING, 10 * TPM, TPM / 10, s[2], now)}
-  d.qps = {long = window(t, 'R', SLIDING, 10 * QPS, QPS / 10, s[3], now)}
+  local qname, tname = 'r' .. qrule, 'm' .. trule
+  local s = redis.call('HMGET', t, tname, 'M', 'R', 'x', qname)
+  local requests
   if qrule == SLIDING then
-    d.qps.short = logged(q)
+    requests = logged(q)
   else
-    d.qps.short = window(t, 'r', qrule, QPS, qrule == BUCKET and QPS or 0, s[5], now)
+    requests = window(t, qname, qrule, QPS, qrule == BUCKET and QPS or 0, s[5], now)
   end
-  return d
+  return {q = q, t = t, c = c, x = tonumber(s[4] or 0), open = false, qps = gauge(t, 'R', requests, s[3], now),
+    tpm = gauge(t, 'M', window(t, tname, trule, TPM, 1000000, s[1], now), s[2], now),
+    bq = false, bt = false, requests = 0, tokens = 0, qused = 0, tused = 0, bits = 0, qwait = false, twait = false, charged = false}
 end
 
 local function open(d, now)
   redis.call('ZREMRANGEBYSCORE', d.c, '-inf', now)
   d.open = redis.call('ZCARD', d.c)
-  return d.open
 end
 
 -- keep writes what has changed and sees to it that no key stays for ever: the keys expire together, not before a minute

@@ -237,22 +237,35 @@ func (w *Windows) connect() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pingWait)
 	defer cancel()
-	for _, node := range (*c).Nodes() {
-		for _, s := range scripts() {
-			err := node.Do(ctx, node.B().ScriptLoad().Script(s.text).Build()).Error()
-			if _, answered := rueidis.IsRedisErr(err); err != nil && !answered {
-				cause := fmt.Errorf("%w: %w", ErrDown, err)
-				w.cause.Store(&cause)
-				return false
-			}
+	answered := false
+	for _, node := range (*c).Nodes() { // of a cluster, one that answers will do: it knows where the others have gone
+		err := w.teach(ctx, node)
+		if err != nil {
+			cause := fmt.Errorf("%w: %w", ErrDown, err)
+			w.cause.Store(&cause)
 		}
+		answered = answered || err == nil
 	}
 	select {
 	case <-w.stop:
 		return false
 	default:
 	}
+	if !answered {
+		return false
+	}
 	w.late.Store(0)
 	w.down.Store(false)
 	return true
+}
+
+// teach tells a node the scripts. What it has to say against them is an answer, too.
+func (w *Windows) teach(ctx context.Context, node rueidis.Client) error {
+	for _, s := range scripts() {
+		err := node.Do(ctx, node.B().ScriptLoad().Script(s.text).Build()).Error()
+		if _, answered := rueidis.IsRedisErr(err); err != nil && !answered {
+			return err
+		}
+	}
+	return nil
 }

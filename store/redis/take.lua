@@ -18,17 +18,17 @@ end
 
 local dims, admitted = {}, true
 for i = 1, (#KEYS - 1) / 3 do
-  local qrule, trule, loose, q, t, conc = 0, 0, 0, {}, {}, 0
-  local requests, tokens
-  qrule, trule, loose, q.most, q.ten, q.rate, t.most, t.ten, t.rate, conc, requests, tokens, at = struct.unpack('<dddddddddddd', a, at)
+  local qrule, trule, loose, qmost, qten, qrate, tmost, tten, trate, conc, requests, tokens, rest = struct.unpack('<dddddddddddd', a, at)
+  local q, t = {most = qmost, ten = qten, rate = qrate}, {most = tmost, ten = tten, rate = trate}
+  at = rest
   local d = dimension(i, qrule, trule, now)
   d.bq, d.bt, d.requests, d.tokens = q, t, requests, tokens
-  d.qused, d.tused, d.opened = glevel(d.qps, now, q.rate), glevel(d.tpm, now, t.rate), open(d, now)
-  d.bits, d.qwait, d.twait = 0, false, false
+  d.qused, d.tused = glevel(d.qps, now, qrate), glevel(d.tpm, now, trate)
+  open(d, now)
   if not again then
     local qfull = requests > 0 and gleft(d.qps, now, q) < requests
     local tfull = gleft(d.tpm, now, t) < tokens
-    local ofull = requests > 0 and conc > 0 and d.opened >= conc
+    local ofull = requests > 0 and conc > 0 and d.open >= conc
     d.bits = (qfull and 1 or 0) + (tfull and 2 or 0) + (ofull and 4 or 0)
     if d.bits > 0 and loose == 0 then
       admitted = false
@@ -72,6 +72,6 @@ for i, d in ipairs(dims) do
   end
   d.twait = d.twait or gempty(d.tpm, now, d.bt.rate)
   if dry == 0 then keep(d, now, d.bq.rate, d.bt.rate) end
-  out[i + 1] = struct.pack('<dddddd', d.bits, d.qused, d.tused, d.opened, d.qwait, d.twait)
+  out[i + 1] = struct.pack('<dddddd', d.bits, d.qused, d.tused, d.open, d.qwait, d.twait)
 end
 return table.concat(out)

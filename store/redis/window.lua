@@ -20,25 +20,32 @@ local function clock(now)
   return t[1] * 1000000 + t[2]
 end
 
+-- The fields are all there from the beginning: a table that grows costs more than what it is for.
 local function window(key, name, rule, span, width, state, now)
-  local w = {key = key, name = name .. rule, rule = rule, span = span, width = width, slots = {}, gone = {}}
+  local head, n, used, till, frees, last, newest, link, since, part = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   if state then
-    w.head, w.n, w.used, w.till, w.frees, w.last, w.newest, w.link, w.since, w.part = struct.unpack(STATE, state)
-    w.stored = true
+    head, n, used, till, frees, last, newest, link, since, part = struct.unpack(STATE, state)
   else
-    w.head, w.n, w.used, w.till, w.frees, w.last, w.newest, w.link, w.since, w.part = floor(now / 1000), 0, 0, 0, 0, 0, 0, 0, 0, 0
+    head = floor(now / 1000)
   end
-  return w
+  return {key = key, name = name, rule = rule, span = span, width = width, head = head, n = n, used = used, till = till, frees = frees,
+    last = last, newest = newest, link = link, since = since, part = part, slots = false, gone = false, dirty = false}
+end
+
+local function slots(w)
+  if not w.slots then w.slots = {} end
+  return w.slots
 end
 
 -- slot is the last charge, what is used and, of loans, the slot of the ten windows beside it.
 local function slot(w, id)
   if id == w.head + w.n - 1 then return w.last, w.newest, w.link end
-  local s = w.slots[id]
+  local all = slots(w)
+  local s = all[id]
   if not s then
     local v = redis.call('HGET', w.key, w.name .. ':' .. id)
     s = v and {struct.unpack(SLOT, v)} or {0, 0, 0}
-    w.slots[id] = s
+    all[id] = s
   end
   return s[1], s[2], s[3]
 end
@@ -57,8 +64,11 @@ end
 local function lives(w, id) return id >= w.head and id < w.head + w.n end
 
 local function pop(w, used)
-  if w.n > 1 then w.gone[#w.gone + 1] = w.name .. ':' .. w.head end
-  w.slots[w.head] = nil
+  if w.n > 1 then
+    if not w.gone then w.gone = {} end
+    w.gone[#w.gone + 1] = w.name .. ':' .. w.head
+    slots(w)[w.head] = nil
+  end
   w.head, w.n, w.used, w.dirty = w.head + 1, w.n - 1, w.used - used, true
   if w.n == 0 then w.used = 0 end
 end
@@ -133,7 +143,7 @@ end
 
 local function push(w, now, last)
   if w.n > 0 then
-    w.slots[w.head + w.n - 1] = {w.last, w.newest, w.link, dirty = true}
+    slots(w)[w.head + w.n - 1] = {w.last, w.newest, w.link, dirty = true}
     last = max(last, w.last)
   else
     w.frees = last + w.span
@@ -185,19 +195,26 @@ end
 
 local function save(w)
   if not w or not w.dirty then return end
-  local set = {w.name, struct.pack(STATE, w.head, w.n, w.used, w.till, w.frees, w.last, w.newest, w.link, w.since, w.part)}
-  for id, s in pairs(w.slots) do
-    if s.dirty and id < w.head + w.n - 1 then
-      set[#set + 1] = w.name .. ':' .. id
-      set[#set + 1] = struct.pack(SLOT, s[1], s[2], s[3])
+  local state = struct.pack(STATE, w.head, w.n, w.used, w.till, w.frees, w.last, w.newest, w.link, w.since, w.part)
+  if w.slots then
+    local set = {w.name, state}
+    for id, s in pairs(w.slots) do
+      if s.dirty and id < w.head + w.n - 1 then
+        set[#set + 1] = w.name .. ':' .. id
+        set[#set + 1] = struct.pack(SLOT, s[1], s[2], s[3])
+      end
     end
+    redis.call('HSET', w.key, unpack(set))
+  else
+    redis.call('HSET', w.key, w.name, state)
   end
-  redis.call('HSET', w.key, unpack(set))
-  for i = 1, #w.gone, 500 do redis.call('HDEL', w.key, unpack(w.gone, i, min(i + 499, #w.gone))) end
+  if w.gone then
+    for i = 1, #w.gone, 500 do redis.call('HDEL', w.key, unpack(w.gone, i, min(i + 499, #w.gone))) end
+  end
 end
 
--- An exact log of requests is a sorted set, by time; it has the methods of a window.
-local function logged(key) return {log = key, span = QPS} end
+-- An exact log of requests is a sorted set, by time; it stands in the place of a window.
+local function logged(key) return {log = key, span = QPS, level = false, fresh = false} end
 
 local function loglevel(q, now)
   if not q.level then
@@ -219,6 +236,11 @@ local function logwait(q, now, target)
 end
 
 -- A gauge is one window, and a long one over ten where a bound of ten was seen.
+local function gauge(key, name, short, long, now)
+  local span = short.span
+  return {key = key, name = name, short = short, long = long and window(key, name, SLIDING, 10 * span, span / 10, long, now)}
+end
+
 local function glevel(g, now, rate)
   if g.short.log then return loglevel(g.short, now) end
   return level(g.short, now, rate)
@@ -232,14 +254,14 @@ end
 local function gleft(g, now, b)
   if b.most == 0 then return huge end
   local n = b.most - glevel(g, now, b.rate)
-  if b.ten > 0 and g.long.stored then n = min(n, b.ten - level(g.long, now, 0)) end
+  if b.ten > 0 and g.long then n = min(n, b.ten - level(g.long, now, 0)) end
   return n
 end
 
 local function goverrun(g, now, b, n)
   if n > b.most then return g.short.span end
   local t = gwait(g, now, b.rate, b.most - n)
-  if b.ten > 0 and g.long.stored then t = max(t, wait(g.long, now, 0, b.ten - n)) end
+  if b.ten > 0 and g.long then t = max(t, wait(g.long, now, 0, b.ten - n)) end
   return t
 end
 
@@ -251,8 +273,9 @@ end
 
 -- remember starts the history of ten windows with what the present one still knows.
 local function remember(g, now)
-  local w, l = g.short, g.long
-  l.stored = true
+  local w = g.short
+  local l = window(g.key, g.name, SLIDING, 10 * w.span, w.span / 10, false, now)
+  g.long = l
   if w.log then
     local e = redis.call('ZRANGEBYSCORE', w.log, '(' .. string.format('%.0f', now - w.span), '+inf', 'WITHSCORES')
     for i = 2, #e, 2 do
@@ -271,7 +294,7 @@ end
 -- gcharge charges n at now and returns the slots it went to; 0 is none. Members name the n requests in a log.
 local function gcharge(g, now, b, n, last, member)
   if n <= 0 then return 0, 0 end
-  if b.ten > 0 and not g.long.stored then remember(g, now) end
+  if b.ten > 0 and not g.long then remember(g, now) end
   local s, l, w = 0, 0, g.short
   if w.log then
     w.fresh = loglevel(w, now) == 0
@@ -279,7 +302,7 @@ local function gcharge(g, now, b, n, last, member)
   else
     s = add(w, now, b.rate, n, last)
   end
-  if g.long.stored then l = add(g.long, now, 0, n, last) end
+  if g.long then l = add(g.long, now, 0, n, last) end
   return s, l
 end
 
@@ -288,14 +311,14 @@ local function gtakeback(g, now, rate, s, l, n)
     shed(g.short, now, rate)
     takeback(g.short, s, n)
   end
-  if g.long.stored and n > 0 then
+  if g.long and n > 0 then
     shed(g.long, now, 0)
     takeback(g.long, l, n)
   end
 end
 
 local function ggone(g, s, l)
-  return not lives(g.short, s) and not (g.long.stored and lives(g.long, l))
+  return not lives(g.short, s) and not (g.long and lives(g.long, l))
 end
 
 -- ttl is how long a window must be kept, in us.
