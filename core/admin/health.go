@@ -42,11 +42,11 @@ func (a *API) writeSharedMetrics(w io.Writer) {
 		away = 1
 	}
 	metrics.WriteGaugeUint64(w, "weir_shared_away", away)
-	metrics.WriteGaugeUint64(w, "weir_shared_endings_waiting", uint64(s.Endings))
+	metrics.WriteGaugeUint64(w, "weir_shared_reports_waiting", uint64(s.Reports))
 	metrics.WriteCounterUint64(w, "weir_shared_takes_total", s.Takes)
 	metrics.WriteCounterUint64(w, "weir_shared_borrows_total", s.Borrows)
 	metrics.WriteCounterUint64(w, "weir_shared_failures_total", s.Failed)
-	metrics.WriteCounterUint64(w, "weir_shared_endings_lost_total", s.Lost)
+	metrics.WriteCounterUint64(w, "weir_shared_reports_lost_total", s.Lost)
 }
 
 // windows says how far the rate limits reach.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,9 +95,11 @@ const (
 	quietTimeout   = time.Second // of calls that no request waits for
 	quietEvery     = 100 * time.Millisecond
 	strikes        = 3       // failures in a row after which nobody asks until a ping is answered
-	endingsQueue   = 1 << 16 // endings that wait for the server; what does not fit ends by itself there
-	endingsBatch   = 256
-	borrowRounds   = 8 // of one request; then others took what was lent each time
+	pings          = 3       // answered in a row, before it is asked again
+	reportsQueue   = 1 << 16 // what waits to be told; an ending that does not fit comes by itself there
+	reportsBatch   = 256
+	madeLately     = time.Second // of what was admitted here alone, the server hears what its request windows may still know
+	borrowRounds   = 8           // of one request; then others took what was lent each time
 )
 
 // sharing is the part of a limiter that talks to the server of shared windows. The process's own windows record every
@@ -113,10 +114,11 @@ type sharing struct {
 	}
 
 	away     atomic.Bool
+	pinged   int // pings answered in a row while away; of watch alone
 	failures atomic.Int32
 	number   atomic.Uint64 // of the last hold
 	orders   sync.Pool     // of *Order
-	endings  chan Ending
+	reports  chan report
 	renewals chan *meter
 	lent     struct {
 		sync.Mutex
@@ -126,8 +128,15 @@ type sharing struct {
 	takes, borrows, failed, lost atomic.Uint64
 }
 
+// report is what the server is told of a hold without being asked: that it was made here alone, has grown, or has ended.
+type report struct {
+	Ending
+	made *Order
+	at   time.Duration // of made
+}
+
 func newSharing(o Sharing, owner *Memory) *sharing {
-	x := &sharing{Sharing: o, owner: owner, endings: make(chan Ending, endingsQueue), renewals: make(chan *meter, 1024)}
+	x := &sharing{Sharing: o, owner: owner, reports: make(chan report, reportsQueue), renewals: make(chan *meter, 1024)}
 	x.Gateways = max(o.Gateways, 1)
 	if x.Timeout <= 0 {
 		x.Timeout = defaultTimeout
@@ -163,7 +172,7 @@ func (x *sharing) remoteOf(k Kind) *remote {
 
 // start runs what talks to the server beside the requests; the owner's Close waits for it.
 func (x *sharing) start() {
-	for _, run := range []func(){x.endUntilStopped, x.renewUntilStopped, x.watchUntilStopped} {
+	for _, run := range []func(){x.reportUntilStopped, x.renewUntilStopped, x.watchUntilStopped} {
 		x.owner.done.Go(run)
 	}
 }
@@ -226,6 +235,11 @@ func (x *sharing) reserve(c *Claim) (Reservation, *Denial, error) {
 			return Reservation{}, nil, err
 		case h == nil:
 			return Reservation{}, &c.denial, nil
+		}
+		if away {
+			x.madeAlone(s, h, c)
+			m.steps.Put(s)
+			return m.publish(h, c)
 		}
 		admitted, err := x.takeHold(s, h, c)
 		m.steps.Put(s)
@@ -306,13 +320,16 @@ func (x *sharing) watchUntilStopped() {
 func (x *sharing) watch(n int) {
 	away := x.away.Load()
 	if away || n%int(time.Second/quietEvery) == 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), 4*x.Timeout)
-		err := x.Server.Ping(ctx)
-		cancel()
-		x.heard(err)
-		if err == nil && away {
-			x.away.Store(false)
-			x.Told(nil)
+		err := x.call(x.Server.Ping)
+		switch {
+		case err != nil:
+			x.pinged = 0
+		case away:
+			if x.pinged++; x.pinged >= pings {
+				x.pinged = 0
+				x.away.Store(false)
+				x.Told(nil)
+			}
 		}
 	}
 	if n%int(BeatEvery/quietEvery) == 0 && !x.away.Load() {
@@ -327,7 +344,7 @@ func (x *sharing) beat(now time.Duration) {
 		if e, ok := h.sign(now); ok {
 			batch = append(batch, e)
 		}
-		if len(batch) == endingsBatch {
+		if len(batch) == reportsBatch {
 			x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, batch) })
 			batch = batch[:0]
 		}
@@ -369,7 +386,25 @@ func (x *sharing) ended(h *hold, tokens llm.Tokens) {
 	}
 	e := x.endingOf(h, tokens)
 	e.Withdraw = h.withdrawn
-	x.tell(e)
+	x.tell(report{Ending: e})
+}
+
+// madeAlone hands a hold that the server was not asked for to whoever tells it: it is charged there, whether or not it
+// fits, so that a server that is only late knows what went past it.
+func (x *sharing) madeAlone(s *step, h *hold, c *Claim) {
+	o := &Order{Hold: HoldID{x.Gateway, x.number.Add(1)}, Org: c.Caller.Org}
+	for i := range s.n {
+		if a := &s.asks[i]; x.kinds[a.m.id.Kind].by == byServer {
+			ask := a.order()
+			ask.Loose = true
+			ask.QPS.Rate, ask.TPM.Rate = ask.QPS.Rate*int64(x.Gateways), ask.TPM.Rate*int64(x.Gateways)
+			o.Asks = append(o.Asks, ask)
+		}
+	}
+	if len(o.Asks) > 0 {
+		h.number = o.Hold.Number
+		x.tell(report{made: o, at: h.began})
+	}
 }
 
 // grown hands what an open hold has come to beyond what the server knows to whoever tells it.
@@ -380,29 +415,29 @@ func (x *sharing) grown(h *hold) {
 	h.told = h.covered
 	e := x.endingOf(h, h.covered)
 	e.Open = true
-	x.tell(e)
+	x.tell(report{Ending: e})
 }
 
-func (x *sharing) tell(e Ending) {
+func (x *sharing) tell(t report) {
 	select {
-	case x.endings <- e:
+	case x.reports <- t:
 	default:
 		x.lost.Add(1)
 	}
 }
 
-// endUntilStopped tells the server of endings, many at once, and again until it hears.
-func (x *sharing) endUntilStopped() {
-	batch := make([]Ending, 0, endingsBatch)
+// reportUntilStopped tells the server, much at once, and again until it hears.
+func (x *sharing) reportUntilStopped() {
+	batch := make([]report, 0, reportsBatch)
 	for {
 		select {
 		case <-x.owner.stop:
-			x.endBatch(x.gatherEndings(batch[:0]))
+			x.reportAll(x.gatherReports(batch[:0]))
 			return
-		case e := <-x.endings:
-			batch = x.gatherEndings(append(batch[:0], e))
+		case t := <-x.reports:
+			batch = x.gatherReports(append(batch[:0], t))
 		}
-		for !x.endBatch(batch) {
+		for !x.reportAll(batch) {
 			select {
 			case <-x.owner.stop:
 				return
@@ -412,12 +447,12 @@ func (x *sharing) endUntilStopped() {
 	}
 }
 
-// gatherEndings fills a batch with what waits.
-func (x *sharing) gatherEndings(batch []Ending) []Ending {
-	for len(batch) < endingsBatch {
+// gatherReports fills a batch with what waits.
+func (x *sharing) gatherReports(batch []report) []report {
+	for len(batch) < reportsBatch {
 		select {
-		case e := <-x.endings:
-			batch = append(batch, e)
+		case t := <-x.reports:
+			batch = append(batch, t)
 		default:
 			return batch
 		}
@@ -425,15 +460,22 @@ func (x *sharing) gatherEndings(batch []Ending) []Ending {
 	return batch
 }
 
-// endBatch tells first what has grown, then what has ended. Both may be told twice.
-func (x *sharing) endBatch(batch []Ending) bool {
-	var open []Ending
-	closed := slices.DeleteFunc(slices.Clone(batch), func(e Ending) bool {
-		if e.Open {
-			open = append(open, e)
+// reportAll tells first what was made, then what has grown and then what has ended. All of it may be told twice.
+func (x *sharing) reportAll(batch []report) bool {
+	var open, closed []Ending
+	for i := range batch {
+		switch t := &batch[i]; {
+		case t.made != nil && x.owner.clock.Mono()-t.at >= madeLately:
+		case t.made != nil:
+			if !x.quietly(func(ctx context.Context) error { return x.Server.Take(ctx, t.made) }) {
+				return false
+			}
+		case t.Open:
+			open = append(open, t.Ending)
+		default:
+			closed = append(closed, t.Ending)
 		}
-		return e.Open
-	})
+	}
 	return (len(open) == 0 || x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, open) })) &&
 		(len(closed) == 0 || x.quietly(func(ctx context.Context) error { return x.Server.End(ctx, closed) }))
 }
@@ -450,7 +492,7 @@ type SharedStatus struct {
 	Sharing                      bool   // something is shared
 	Away                         bool   // the server does not answer: this gateway decides alone
 	Takes, Borrows, Failed, Lost uint64 // calls; those that failed; endings that found no place in the queue
-	Endings                      int    // that wait for the server
+	Reports                      int    // that wait for the server
 }
 
 // Shared tells how it stands with the shared windows.
@@ -460,5 +502,5 @@ func (m *Memory) Shared() SharedStatus {
 		return SharedStatus{}
 	}
 	return SharedStatus{Sharing: true, Away: x.away.Load(), Takes: x.takes.Load(), Borrows: x.borrows.Load(),
-		Failed: x.failed.Load(), Lost: x.lost.Load(), Endings: len(x.endings)}
+		Failed: x.failed.Load(), Lost: x.lost.Load(), Reports: len(x.reports)}
 }

@@ -255,8 +255,8 @@ func newCluster(t *testing.T, n int, o Sharing) *cluster {
 func (c *cluster) settle() {
 	for _, r := range c.gateways {
 		x := r.sharing
-		for len(x.endings) > 0 {
-			if !x.endBatch(x.gatherEndings(nil)) {
+		for len(x.reports) > 0 {
+			if !x.reportAll(x.gatherReports(nil)) {
 				return
 			}
 		}
@@ -501,7 +501,12 @@ func TestOutage(t *testing.T) {
 	}
 	g.refuse(claim(1, dim(aModel, Limits{QPS: 10})))
 	c.server.failWith(nil)
-	g.sharing.watch(1)
+	for range pings {
+		if !g.Shared().Away {
+			t.Fatal("back before the server has answered a while")
+		}
+		g.sharing.watch(1)
+	}
 	c.settle()
 	if s := g.Shared(); s.Away || len(told) != 2 || told[1] != nil {
 		t.Fatalf("%+v, told %v", s, told)
@@ -568,5 +573,29 @@ func TestSharingValidate(t *testing.T) {
 	}
 	if err := (&Sharing{Modes: map[Kind]Mode{Key: Leased, Model: Local, User: Exact}}).Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server that is late once is told what went past it, so that the others see it.
+func TestLateServer(t *testing.T) {
+	c := newCluster(t, 2, Sharing{})
+	ask := func() *Claim { return claim(10, dim(keyID(3), Limits{QPS: 4, Concurrency: 4})) }
+	c.server.failWith(context.DeadlineExceeded)
+	res := c.gateways[0].admit(ask())
+	c.server.failWith(nil)
+	if c.gateways[0].Shared().Away {
+		t.Fatal("one failure is no outage")
+	}
+	c.settle()
+	for range 3 {
+		c.gateways[1].admit(ask())
+	}
+	if d := c.gateways[1].refuse(ask()); d.Current != 4 {
+		t.Fatalf("%+v", d)
+	}
+	res.Release()
+	c.settle()
+	if use := c.gateways[1].use(keyID(3)); use.Concurrency != 3 {
+		t.Fatalf("%+v", use)
 	}
 }
