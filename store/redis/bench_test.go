@@ -4,21 +4,43 @@ package redis
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/store/storetest"
 )
 
 func benchWindows(b *testing.B) *Windows {
-	w, err := Open(storetest.Redis(b).URL, Options{Gateways: 3})
+	server := storetest.Redis(b)
+	w, err := Open(server.URL, Options{Gateways: 3})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(w.Close)
+	before := serverCPU(server)
+	b.Cleanup(func() {
+		b.ReportMetric(float64(serverCPU(server)-before)/float64(time.Microsecond)/float64(b.N), "server-us/op")
+		w.Close()
+	})
 	b.ReportAllocs()
 	return w
+}
+
+// serverCPU is what the server has computed so far: other than a time by the wall, it does not depend on who else does.
+func serverCPU(s *storetest.Server) time.Duration {
+	var all float64
+	for _, line := range strings.Split(s.Say("INFO cpu"), "\r\n") {
+		for _, name := range []string{"used_cpu_sys:", "used_cpu_user:"} {
+			if v, ok := strings.CutPrefix(line, name); ok {
+				seconds, _ := strconv.ParseFloat(v, 64)
+				all += seconds
+			}
+		}
+	}
+	return time.Duration(all * float64(time.Second))
 }
 
 // BenchmarkTakeEnd is a request's whole life at the server: three dimensions, taken and ended.

@@ -5,7 +5,12 @@
 // order, the dimension of a loan), so a cluster serves them, too; every key expires once nothing of it counts any more.
 //
 // Nothing is sent twice, and nothing waits for a server that does not answer: as soon as a connection breaks, or several
-// calls in a row come to their deadline, all calls fail at once with ErrDown until a ping of our own is answered.
+// calls in a row come to their deadline, all calls fail at once with ErrDown until a ping of our own is answered. That is
+// so for a cluster as a whole, too.
+//
+// Where this is not memory over again: times are whole microseconds; an exact log of requests stays exact beyond 10,000;
+// amounts end at 2^50, and a token bucket is exact to rates of 10^11 per window, its waits to 10^8 (beyond, to 1 us); a
+// window begins anew where nothing of it was charged for a minute after all of it was empty.
 package redis
 
 import (

@@ -121,3 +121,68 @@ func TestTakeAndEnd(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 }
+
+func TestTenWindows(t *testing.T) {
+	s := open(t, storetest.Redis(t), Options{})
+	for i := range uint64(4) {
+		s.take(order(i, 4, 40, 0, 10))
+		s.pass(150 * time.Millisecond)
+	}
+	burst := func(n uint64) limit.Order {
+		o := order(n, 8, 80, 0, 10)
+		o.Asks[0].QPS.Ten, o.Asks[0].TPM.Ten = 6, 60
+		return s.take(o)
+	}
+	for i := range uint64(2) { // the four before still count
+		if o := burst(10 + i); !o.Admitted {
+			t.Fatalf("%d: %+v", i, o)
+		}
+	}
+	s.pass(2 * time.Second)
+	o := burst(12)
+	if a := o.Asks[0]; o.Admitted || !a.QPSFull || a.QPSUsed != 0 || a.QPSWait != 7400*time.Millisecond || !a.TPMFull || a.TPMUsed != 60 {
+		t.Fatalf("%+v", o)
+	}
+	s.pass(58 * time.Second)
+	// Tokens of ten windows leave a slot of 6 s at a time, with its last.
+	o = burst(12)
+	if a := o.Asks[0]; o.Admitted || a.QPSFull || !a.TPMFull || a.TPMUsed != 0 || a.TPMWait != 540*time.Second {
+		t.Fatalf("%+v", o)
+	}
+	s.pass(540 * time.Second)
+	if o = burst(12); !o.Admitted {
+		t.Fatalf("%+v", o)
+	}
+}
+
+// TestClockBack: a server's clock may be set back, or another server's be behind. Nothing is forgotten early by it.
+func TestClockBack(t *testing.T) {
+	s := open(t, storetest.Redis(t), Options{})
+	s.take(order(1, 1, 10, 0, 5))
+	s.pass(-10 * time.Millisecond)
+	s.take(order(2, 2, 10, 0, 5))
+	o := s.take(order(3, 2, 10, 0, 5))
+	if a := o.Asks[0]; o.Admitted || a.QPSWait != time.Second || a.TPMWait != time.Minute+10*time.Millisecond {
+		t.Fatalf("%+v", o)
+	}
+	s.pass(time.Minute + 10*time.Millisecond)
+	if o = s.take(order(3, 2, 10, 0, 5)); !o.Admitted || o.Asks[0].TPMUsed != 0 {
+		t.Fatalf("%+v", o)
+	}
+}
+
+func TestServersClock(t *testing.T) {
+	w, err := Open(storetest.Redis(t).URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	o := order(1, 1, 10, 0, 5)
+	if err := w.Take(soon(t), &o); err != nil || !o.Admitted {
+		t.Fatal(err, o)
+	}
+	o = order(2, 1, 10, 0, 6)
+	if err := w.Take(soon(t), &o); err != nil || o.Admitted || o.Asks[0].TPMWait > time.Minute || o.Asks[0].TPMWait < 50*time.Second || o.Asks[0].QPSWait > time.Second {
+		t.Fatal(err, o)
+	}
+}
