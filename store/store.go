@@ -2,10 +2,12 @@
 package store
 
 import (
+	"context"
 	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/limit"
@@ -61,6 +63,16 @@ func folder(at string) (string, error) {
 // not answer is no error: it is tried until it does.
 func OpenWindows(at string, algorithms map[limit.Kind]limit.Windows, gateways int) (Windows, error) {
 	return redis.Open(at, redis.Options{Algorithms: algorithms, Gateways: gateways})
+}
+
+// WindowsHealth asks the server of shared windows that a URL names about itself.
+func WindowsHealth(ctx context.Context, at string, clock func() time.Time) (redis.Health, error) {
+	w, err := redis.Open(at, redis.Options{})
+	if err != nil {
+		return redis.Health{}, err
+	}
+	defer w.Close()
+	return w.Health(ctx, clock)
 }
 
 // Windows are shared windows that can be closed.

@@ -209,6 +209,25 @@ func (c *cluster) expect(what, model string, at time.Duration, limit int, least 
 	}
 }
 
+// TestDoctorOfWindows: the server of shared windows is examined, and told when it is away or may forget.
+func TestDoctorOfWindows(t *testing.T) {
+	ask := func(url string) (string, int) {
+		file := filepath.Join(t.TempDir(), "weir.yaml")
+		write(t, file, fmt.Sprintf("admin: {token: %q}\ndata: %q\nlimits: {shared: {url: %q, timeout_ms: 1000}}\n", testToken, t.TempDir(), url))
+		out, _, code := weir(t, nil, "doctor", "-c", file)
+		return out, code
+	}
+	if out, _ := ask(storetest.Redis(t).URL); !strings.Contains(out, "version 7") && !strings.Contains(out, "version 8") {
+		t.Errorf("a server that answers: %s", out)
+	}
+	if out, code := ask(storetest.Redis(t, "--maxmemory-policy", "allkeys-lru").URL); code == 0 || !strings.Contains(out, "set maxmemory-policy to noeviction") {
+		t.Errorf("a server that forgets: %d, %s", code, out)
+	}
+	if out, code := ask("redis://user:geheim123456@" + free(t)); code != 2 || !strings.Contains(out, "each gateway decides alone") || strings.Contains(out, "geheim") {
+		t.Errorf("no server: %d, %s", code, out)
+	}
+}
+
 // TestGatewaysShareLimits: three gateways under more load than they may let in admit together what one would, of a key (asked
 // exactly) and of a model (lent), in any second; also while one of them is killed and comes back. While the server is frozen
 // each goes on with its share, and all of them are back soon after it is.

@@ -176,6 +176,10 @@ func (a *app) doctor() *cobra.Command {
 					st, err := store.Open(data)
 					return untilStopped{st, c.Context()}, err
 				}}
+			o.Windows = func(ctx context.Context, url string) (doctor.Windows, error) {
+				h, err := store.WindowsHealth(ctx, url, a.clock.Wall)
+				return doctor.Windows{Version: h.Version, RoundTrip: h.RoundTrip, Ahead: h.Ahead, Eviction: h.Eviction, Cluster: h.Cluster}, err
+			}
 			if r := (&remote{app: a, patient: true}); !c.Flags().Changed("config") && r.resolve() == nil {
 				o.Gateway = r.url
 				o.Ask = func(ctx context.Context, path string) ([]byte, error) {

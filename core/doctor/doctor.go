@@ -65,6 +65,8 @@ type Options struct {
 	Prove func(context.Context, *config.Config) error
 	// Open opens the store of the configuration's data setting.
 	Open func(data string) (ledger.Store, error)
+	// Windows asks the server of shared windows at a URL about itself.
+	Windows func(ctx context.Context, url string) (Windows, error)
 	// Ask is GET of the admin API of the gateway at the URL Gateway, which is looked at where there is no file; nil: none is
 	// known.
 	Ask     func(ctx context.Context, path string) ([]byte, error)
@@ -92,6 +94,9 @@ func Run(ctx context.Context, o Options) []Check {
 		checks = append(checks, checkSync(folder, o.Clock), checkSpace(folder))
 	}
 	checks = append(checks, checkStore(c.Data, o.Open))
+	if s := &c.Limits.Shared; s.URL != "" && o.Windows != nil {
+		checks = append(checks, checkWindows(ctx, s.URL, time.Duration(s.TimeoutMS)*time.Millisecond, o.Windows))
+	}
 	for _, ch := range c.Channels {
 		checks = append(checks, checkChannel(ctx, ch, c.Upstream, o.Clock))
 	}

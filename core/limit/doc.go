@@ -51,11 +51,35 @@
 // other way: as correct, but every key would wait for every other. Quota as numbers that are passed between hooks is
 // why there is a Reservation at all.
 //
-// # A second implementation
+// # Several gateways
 //
-// Several machines share windows by putting the same step on a server. Such a Limiter keeps Claim, Denial and the
-// order of verdict as they are; keeps the open table and endings, since progress is local to the process that relays;
-// and replaces the three places that touch meters: step (find, lock, test, charge: one script over the claim's
-// asks), charge.endLocked and charge.postLocked (adjust a slot by its number: one command each). The context and the
-// error of Reserve are for it; Memory needs neither.
+// With Options.Sharing the windows of chosen kinds are shared with other processes, on a server that implements Shared.
+// Everything else stays: the claim, the order of reporting, the open table, endings. This process's own windows go on
+// recording every request it admits, and only the test of a shared dimension is another one:
+//
+//	exact (within one org):      tested by the server
+//	leased (across orgs):        tested against what this gateway was lent, which the server counts as used until the loan's
+//	                             end and a window; so all gateways together are never above a limit, and what is wasted is
+//	                             what was lent and not spent: at most LoanLife in LoanLife + window
+//	while the server is away:    local_share: this process's windows at limit / Gateways; or refuse, or admit
+//
+//	Reserve(claim):
+//	    borrow what loans lack                    -- a round trip, only where a loan is over; renewed before it is
+//	    hold here, as above                       -- exact dimensions are charged and not tested
+//	    Take the exact ones at the server         -- one round trip, all or nothing
+//	        refused: take the hold back, as if it had never been; nothing was recorded yet
+//	        no answer: take it back, and decide again here, alone; the server is told of it afterwards
+//	    append to the journal
+//
+//	an ending: here first, as above; then the server is told, in the background, until it hears
+//
+// So a request is never refused by what it would have been refused by here alone without asking, a refusal leaves no trace
+// at either place, and a gateway that dies leaves nothing behind that does not end by itself: its tokens with their slot,
+// its concurrency after HoldLife, its loans with their end. A server that is restarted empty has forgotten its windows, as a
+// process has. After three failures in a row nobody waits for the server until it has answered three pings. In the first
+// window after a switch, and in each while answers keep coming too late, limit and shares together are the most that is
+// admitted.
+//
+// Lock order: remote is guarded by its meter; sharing.lent is asked with at most one meter locked. No lock is held across a
+// call; a slot that is busy with an Extend may be, for Timeout.
 package limit

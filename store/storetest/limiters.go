@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -332,11 +331,11 @@ func Linearizable(t *testing.T, limit int64, counter Counter) {
 	const clients, each = 6, 60
 	var mu sync.Mutex
 	var history []porcupine.Operation
-	from := time.Now()
+	clock := llm.NewSystemClock()
 	record := func(client int, in counted, do func() bool) bool {
-		call := time.Since(from).Nanoseconds()
+		call := clock.Mono().Nanoseconds()
 		ok := do()
-		op := porcupine.Operation{ClientId: client, Input: in, Output: ok, Call: call, Return: time.Since(from).Nanoseconds()}
+		op := porcupine.Operation{ClientId: client, Input: in, Output: ok, Call: call, Return: clock.Mono().Nanoseconds()}
 		mu.Lock()
 		history = append(history, op)
 		mu.Unlock()
@@ -372,6 +371,6 @@ func Linearizable(t *testing.T, limit int64, counter Counter) {
 		},
 	}
 	if result := porcupine.CheckOperationsTimeout(model, history, 20*time.Second); result != porcupine.Ok {
-		t.Fatal(fmt.Sprintf("%d operations: %s", len(history), result))
+		t.Fatalf("%d operations: %s", len(history), result)
 	}
 }

@@ -1,0 +1,21 @@
+package redis
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-gateway/weir/store/storetest"
+)
+
+// TestHealth: the server tells its version, clock and what it does when memory is short.
+func TestHealth(t *testing.T) {
+	s := storetest.Redis(t, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
+	h, err := windows(t, s.URL, Options{}).Health(context.Background(), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Version == "" || h.RoundTrip <= 0 || h.Ahead.Abs() > time.Second || h.Eviction != "allkeys-lru" || h.MaxMemory != 64<<20 || h.Cluster || h.Persistent {
+		t.Fatalf("%+v", h)
+	}
+}
