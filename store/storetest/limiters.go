@@ -48,11 +48,9 @@ type gateways struct {
 	turn  atomic.Int64
 }
 
-var background = context.Background()
-
 // reserve asks the next gateway.
 func (g *gateways) reserve(c *limit.Claim) (limit.Reservation, *limit.Denial) {
-	r, d, err := g.all[int(g.turn.Add(1))%len(g.all)].Reserve(background, c)
+	r, d, err := g.all[int(g.turn.Add(1))%len(g.all)].Reserve(context.Background(), c)
 	if err != nil {
 		g.Error(err)
 		return r, &limit.Denial{}
@@ -96,7 +94,7 @@ func (g *gateways) eventually(what string, ok func() bool) {
 
 func (g *gateways) use(id limit.ID) limit.Use {
 	g.Helper()
-	u, err := g.all[int(g.turn.Add(1))%len(g.all)].Inspect(background, id)
+	u, err := g.all[int(g.turn.Add(1))%len(g.all)].Inspect(context.Background(), id)
 	if err != nil {
 		g.Fatal(err)
 	}
