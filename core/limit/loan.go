@@ -24,6 +24,7 @@ type remote struct {
 	openMost  int64 // concurrency this gateway may have, before openUntil
 	openUntil time.Duration
 	openUsed  int64 // by the others
+	openHigh  int64 // the most that was open here since the last exchange
 	openShort bool  // the last exchange gave less than was wanted
 
 	terms Exchange // bounds of the latest ask, for renewals that no request waits for
@@ -151,6 +152,7 @@ func (m *meter) spendLocked(now time.Duration, requests, tokens int64) (requests
 		return 0, 0
 	}
 	if requests > 0 {
+		r.openHigh = max(r.openHigh, m.mu.open)
 		requestsSlot = r.requests.spendLocked(now, r, requests)
 	}
 	if tokens > 0 {
@@ -213,10 +215,11 @@ func (m *meter) beginLocked(now time.Duration, open, requests, tokens int64, wai
 	e.NeedRequests, e.WantRequests = requests, r.requests.wanted(since, requests, e.QPS.Most)
 	e.NeedTokens, e.WantTokens = tokens, r.tokens.wanted(since, tokens, e.TPM.Most)
 	e.Open = m.mu.open
-	e.WantOpen = e.Open + open
-	if waits || e.Open > 0 {
-		e.WantOpen += max(e.Open/4, 1)
+	e.WantOpen = max(e.Open+open, r.openHigh)
+	if e.WantOpen > 0 {
+		e.WantOpen += max(e.WantOpen/4, 1)
 	}
+	r.openHigh = e.Open
 	r.back = nil
 	for _, l := range []*loan{&r.requests, &r.tokens} {
 		l.debt, l.spent, l.want = 0, 0, 0
