@@ -192,7 +192,7 @@ func TestOpenAPINamesEveryRoute(t *testing.T) {
 func TestHealth(t *testing.T) {
 	f := newFixture(t)
 	f.ok("GET", "/healthz", nil).has(t, "status", "ok", "version", "test")
-	f.ok("GET", "/readyz", nil).has(t, "status", "ready")
+	f.ok("GET", "/readyz", nil).has(t, "status", "ready", "windows", "single-machine limits")
 	f.proxy.unready = os.ErrNotExist
 	if a := f.send("GET", "/readyz", nil); a.status != 503 {
 		t.Errorf("%d", a.status)
