@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,7 +111,30 @@ func TestDrainTime(t *testing.T) {
 	}
 }
 
-// TestReloadsUnderLoad: while the configuration is reloaded again and again, no request fails, buffered or streamed.
+// inUse is what a process has open and occupies.
+type inUse struct {
+	goroutines, descriptors int
+	heap                    uint64
+}
+
+// more tells that it is more than what a few connections that wait, and what lies ready for reuse, make different.
+func (u inUse) more(than inUse) bool {
+	return u.goroutines > than.goroutines+32 || u.descriptors > than.descriptors+32 || u.heap > than.heap+8<<20
+}
+
+// usedHere is what this process uses.
+func usedHere() inUse {
+	var m runtime.MemStats
+	for range 2 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	open, _ := os.ReadDir("/proc/self/fd") // none, where nobody can tell
+	return inUse{runtime.NumGoroutine(), len(open), m.HeapAlloc}
+}
+
+// TestReloadsUnderLoad: while the configuration is reloaded again and again, with another credential each second time, no
+// request fails, buffered or streamed, and nothing of the reloads stays.
 func TestReloadsUnderLoad(t *testing.T) {
 	reloads := 50
 	if *long {
@@ -131,10 +155,10 @@ data: %q
 log: {level: error}
 limits: {global: {qps: %d}}
 tiers: [{name: free, qps: %d}]
-channels: [{name: sim, provider: openai, base_url: "http://%s/v1", credential: sk-simulated}]
+channels: [{name: sim, provider: openai, base_url: "http://%s/v1", credential: sk-simulated-%d, concurrency_limit: %d}]
 models: {gpt-4o-mini: {price: {input_per_1m: %d, output_per_1m: 4}}}
 policies: {module: default, envelope: {max_multiplier: %d}}
-`, testToken, data, 100_000+i, 100_000+i, up.Addr(), 1+i%7, 1000+i%500), os.LookupEnv)
+`, testToken, data, 100_000+i, 100_000+i, up.Addr(), i/2, 4+i%3, 1+i%7, 1000+i%500), os.LookupEnv)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,13 +189,20 @@ policies: {module: default, envelope: {max_multiplier: %d}}
 			}
 		})
 	}
+	var early inUse
 	for i := range reloads {
+		if i == reloads/5 { // pools and caches are filled
+			early = usedHere()
+		}
 		before := served.Load()
 		if err := g.reload(t.Context(), parse(i+1), false); err != nil {
 			t.Error(err)
 			break
 		}
 		eventually(t, "a request is served beside it", func() bool { return served.Load() > before }) // there may be one processor
+	}
+	if late := usedHere(); late.more(early) {
+		t.Errorf("%d reloads have left something: %+v were %+v", reloads-reloads/5, late, early)
 	}
 	done.Store(true)
 	workers.Wait()
@@ -181,5 +212,8 @@ policies: {module: default, envelope: {max_multiplier: %d}}
 	if qps := g.proxy.Snapshot().Tiers[0].Limits.QPS; qps != int64(100_000+reloads) {
 		t.Errorf("the tier has %d after the last reload", qps)
 	}
-	t.Logf("%d requests during %d reloads", served.Load(), reloads)
+	if ch := g.proxy.Snapshot().Catalog.Channels()[0]; ch.Credential != fmt.Sprint("sk-simulated-", reloads/2) {
+		t.Errorf("the channel has %s after the last reload", ch.Credential)
+	}
+	t.Logf("%d requests during %d reloads; %+v, and %+v at the end", served.Load(), reloads, early, usedHere())
 }
