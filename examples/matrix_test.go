@@ -19,7 +19,7 @@ import (
 const matrixClients = 8
 
 // TestSDKMatrix runs every client of the matrix against a gateway, against one whose data folder the matrix takes away, and
-// against the upstream of both. It needs what TestOpenAINode needs.
+// against the upstream of both; nothing of it stays in either. It needs what TestOpenAINode needs.
 func TestSDKMatrix(t *testing.T) {
 	if !installed(t, "sdk-matrix") {
 		return
@@ -41,6 +41,9 @@ func TestSDKMatrix(t *testing.T) {
 	expired := expiredKeys(t, folder, matrixClients)
 	listen, admin := gateway(folder)
 	outage, outageAdmin := gateway(outageFolder)
+	for _, at := range []string{admin, outageAdmin} {
+		defer leavesNothing(t, at)()
+	}
 	node(t, "sdk-matrix", "matrix.mjs", 425, output, append(env, "WEIR_BASE_URL=http://"+listen, "WEIR_KEY="+demoKey, "WEIR_ADMIN_URL=http://"+admin,
 		"WEIR_OUTAGE_URL=http://"+outage, "WEIR_OUTAGE_ADMIN_URL=http://"+outageAdmin, "WEIR_OUTAGE_DATA="+outageFolder,
 		"WEIR_EXPIRED_KEYS="+strings.Join(expired, ","))...)

@@ -44,8 +44,11 @@ function serve({ target }) {
       res.flushHeaders();
       answer.pipe(res);
       let signs = 0; // of life, between the events of a stream
-      answer.on("data", (piece) => (signs += piece.toString("latin1").match(/^(?::|event: ping)$/gm)?.length ?? 0));
-      answer.once("end", () => tell({ ended: now(), signs }));
+      answer.on("data", (piece) => { // told as they come: a client may close before the end is here
+        const more = piece.toString("latin1").match(/^(?::|event: ping)$/gm)?.length ?? 0;
+        if (more) tell({ signs: (signs += more) });
+      });
+      answer.once("end", () => tell({ ended: now() }));
       answer.once("error", () => res.destroy());
       answer.once("aborted", () => res.destroy());
     });
