@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -169,7 +170,7 @@ func TestReadmeCommands(t *testing.T) {
 
 var (
 	longCommand = regexp.MustCompile(`^(?:\w+=\w+ )?go test ((?:\./\S+ )+)(?:-run (\S+) )?-(long|kills)\b`)
-	longTest    = regexp.MustCompile(`(?s)^(?:Test\w+)\(.*\*(?:ledger\.)?(long|Long|kills)\b`) // a test that has a long form
+	longFunc    = regexp.MustCompile(`(?s)^(?:\(\w+ \*?\w+\) )?(\w+)\(.*\*(?:ledger\.)?(long|Long|kills)\b`) // one that looks at a flag
 )
 
 // longCheck is a part of a command that runs tests in their long form.
@@ -197,14 +198,14 @@ func longChecks(t *testing.T) (all []*longCheck) {
 	return all
 }
 
-// TestReadmeLongChecks: these commands are not run here, but each part of them names a test that there is, and no test that looks at
-// their flags is left out.
-func TestReadmeLongChecks(t *testing.T) {
-	checks := longChecks(t)
+// longTests are the tests that have a long form, by package and name, with the flag that asks for it: those that look at a flag
+// themselves or through a function that they call. short are all others.
+func longTests(t *testing.T) (long map[[2]string]string, short [][2]string) {
 	sources, err := filepath.Glob("../../*/*/*_test.go")
 	if err != nil || len(sources) < 100 {
 		t.Fatal(len(sources), err)
 	}
+	functions, looks := map[string][]string{}, map[string]map[string]string{} // by package
 	for _, file := range sources {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -212,18 +213,54 @@ func TestReadmeLongChecks(t *testing.T) {
 		}
 		pkg := "./" + strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../")
 		for fn := range strings.SplitSeq(string(text), "\nfunc ") {
-			name, _, _ := strings.Cut(fn, "(")
-			long, named := longTest.FindStringSubmatch(fn), false
-			for _, c := range checks {
-				if c.pkg == pkg && strings.HasPrefix(name, "Test") && c.run.MatchString(name) {
-					c.found = true
-					named = named || long != nil && strings.EqualFold(long[1], c.flag)
+			functions[pkg] = append(functions[pkg], fn)
+			if m := longFunc.FindStringSubmatch(fn); m != nil {
+				if looks[pkg] == nil {
+					looks[pkg] = map[string]string{}
 				}
-			}
-			if long != nil && !named {
-				t.Errorf("%s of %s has a long form that the README does not name", name, pkg)
+				looks[pkg][m[1]] = strings.ToLower(m[2])
 			}
 		}
+	}
+	long = map[[2]string]string{}
+	for pkg, fns := range functions {
+		for _, fn := range fns {
+			name, _, _ := strings.Cut(fn, "(")
+			if !strings.HasPrefix(name, "Test") {
+				continue
+			}
+			short = append(short, [2]string{pkg, name})
+			for called, flag := range looks[pkg] {
+				if called == name || regexp.MustCompile(`\b`+called+`\(`).MatchString(fn) {
+					long[[2]string{pkg, name}] = flag
+				}
+			}
+		}
+	}
+	return long, slices.DeleteFunc(short, func(at [2]string) bool { return long[at] != "" })
+}
+
+// TestReadmeLongChecks: these commands are not run here, but each part of them names a test that there is, and no test that looks at
+// their flags is left out.
+func TestReadmeLongChecks(t *testing.T) {
+	checks := longChecks(t)
+	names := func(at [2]string, flag string) (named bool) {
+		for _, c := range checks {
+			if c.pkg == at[0] && c.run.MatchString(at[1]) {
+				c.found = true
+				named = named || c.flag == flag
+			}
+		}
+		return named
+	}
+	long, short := longTests(t)
+	for at, flag := range long {
+		if !names(at, flag) {
+			t.Errorf("%s of %s has a long form that the README does not name", at[1], at[0])
+		}
+	}
+	for _, at := range short {
+		names(at, "")
 	}
 	for _, c := range checks {
 		if !c.found {
