@@ -132,8 +132,8 @@ func (fs *faults) blame(id uint64, now time.Duration) *fault {
 }
 
 // heal forgets what there is of id, which was answered, or of all, for 0. Of the others it is known that they failed where
-// others succeed.
-func (fs *faults) heal(id uint64, now time.Duration) {
+// others succeed, if what was answered was sent since.
+func (fs *faults) heal(id uint64, now, sent time.Duration) {
 	if !fs.any {
 		return
 	}
@@ -145,7 +145,7 @@ func (fs *faults) heal(id uint64, now time.Duration) {
 			continue
 		}
 		fs.any = true
-		f.rests, f.suspect = 0, f.blamed
+		f.rests, f.suspect = 0, f.suspect || f.blamed && sent >= f.failed
 		f.own = min(f.own, now+coolFirst)
 	}
 }
@@ -180,6 +180,7 @@ type ticket struct {
 	epoch  uint64
 	probe  bool
 	caller Caller
+	at     time.Duration // Mono when it was admitted: the time that its verdict is about
 }
 
 func (h *health) admit(now time.Duration, caller Caller) (ticket, bool) {
@@ -193,7 +194,7 @@ func (h *health) admit(now time.Duration, caller Caller) (ticket, bool) {
 	if now < h.openLocked(caller) {
 		return ticket{}, false
 	}
-	t := ticket{h.mu.epoch, h.mu.state != up, caller}
+	t := ticket{h.mu.epoch, h.mu.state != up, caller, now}
 	if t.probe {
 		h.mu.state, h.mu.until = probing, now+probeEvery
 		return t, true
@@ -242,8 +243,8 @@ func (h *health) succeed(t ticket, now time.Duration, status int) {
 		return
 	}
 	h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
-	h.mu.keys.heal(t.caller.Key, now)
-	h.mu.orgs.heal(t.caller.Org, now)
+	h.mu.keys.heal(t.caller.Key, now, t.at)
+	h.mu.orgs.heal(t.caller.Org, now, t.at)
 }
 
 // verdict is what a failed attempt says about its channel.

@@ -339,6 +339,24 @@ func TestA429ThatOnlyOneCallerGetsIsThatCallers(t *testing.T) {
 	h.mustBy(t, 9, 2*s, true) // another's late failure does not make one forget it
 }
 
+// An answer to what was sent before another's 429 does not show that others are answered since.
+func TestAnAnswerIsAboutWhenItsRequestWasSent(t *testing.T) {
+	var h health
+	long := h.mustBy(t, 8, 0, true)
+	crowd := verdict{class: limited, status: 429, crowd: true}
+	if u := h.fail(h.mustBy(t, 7, s, true), s, crowd); u != known {
+		t.Fatalf("%d", u)
+	}
+	h.succeed(long, 2*s, 200)
+	if u := h.fail(h.mustBy(t, 7, 2*s, true), 2*s, crowd); u != known {
+		t.Errorf("an answer to an older request makes a suspect: %d", u)
+	}
+	h.succeed(h.mustBy(t, 8, 3*s, true), 4*s, 200)
+	if u := h.fail(h.mustBy(t, 7, 4*s, true), 4*s, crowd); u != alone {
+		t.Errorf("an answer to a later request does not: %d", u)
+	}
+}
+
 // A 503 that names no wait may be about one caller's requests: the second caller's puts the channel to sleep.
 func TestA503WithoutAWaitIsTheChannelsWhenTwoGetIt(t *testing.T) {
 	var h health

@@ -15,7 +15,7 @@ import (
 // goroutine, without real time.
 type stage struct {
 	lane    lane
-	admits  func(now time.Duration, flying int) (ok bool, wait time.Duration)
+	admits  admission
 	takes   time.Duration // an answer, a fifth more or less; a refusal comes at once
 	orgs    int
 	split   bool // each caller has a key of its own, else each org has one
@@ -162,40 +162,49 @@ func (st *stage) run(callers int, length time.Duration) (good, refused float64) 
 	return float64(st.good) / length.Seconds(), float64(st.refused) / length.Seconds()
 }
 
-type admission = func(now time.Duration, flying int) (ok bool, wait time.Duration)
+type admission func(now time.Duration, flying int) (ok bool, wait time.Duration)
 
-func atOnce(most int, wait time.Duration) admission {
-	return func(_ time.Duration, flying int) (bool, time.Duration) { return flying < most, wait }
+// anew makes the same provider for each run.
+type anew func() admission
+
+func atOnce(most int, wait time.Duration) anew {
+	return func() admission {
+		return func(_ time.Duration, flying int) (bool, time.Duration) { return flying < most, wait }
+	}
 }
 
 // inWindow admits so many in each window; it says how long it is until the next, or nothing.
-func inWindow(most int, window time.Duration, says bool) admission {
-	at, used := time.Duration(-1), 0
-	return func(now time.Duration, _ int) (ok bool, wait time.Duration) {
-		if w := now / window; w != at {
-			at, used = w, 0
+func inWindow(most int, window time.Duration, says bool) anew {
+	return func() admission {
+		at, used := time.Duration(-1), 0
+		return func(now time.Duration, _ int) (ok bool, wait time.Duration) {
+			if w := now / window; w != at {
+				at, used = w, 0
+			}
+			if says {
+				wait = (at+1)*window - now
+			}
+			used++
+			return used <= most, wait
 		}
-		if says {
-			wait = (at+1)*window - now
-		}
-		used++
-		return used <= most, wait
 	}
 }
 
 // inBucket admits at a rate, or what has not come in the last second.
-func inBucket(rate float64, says bool) admission {
-	bucket, filled := rate, time.Duration(0)
-	return func(now time.Duration, _ int) (ok bool, wait time.Duration) {
-		bucket, filled = min(bucket+rate*(now-filled).Seconds(), rate), now
-		if bucket >= 1 {
-			bucket--
-			return true, 0
+func inBucket(rate float64, says bool) anew {
+	return func() admission {
+		bucket, filled := rate, time.Duration(0)
+		return func(now time.Duration, _ int) (ok bool, wait time.Duration) {
+			bucket, filled = min(bucket+rate*(now-filled).Seconds(), rate), now
+			if bucket >= 1 {
+				bucket--
+				return true, 0
+			}
+			if says {
+				wait = time.Duration((1 - bucket) / rate * float64(time.Second))
+			}
+			return false, wait
 		}
-		if says {
-			wait = time.Duration((1 - bucket) / rate * float64(time.Second))
-		}
-		return false, wait
 	}
 }
 
@@ -257,12 +266,15 @@ func TestWhatACrowdIs(t *testing.T) {
 		for i := range threshold { // fewer and fewer
 			l.expect(t, 8, 0, 39-2*int64(i))
 			leaveAll(all[37-2*i : 39-2*i])
+			l.gate.answered() // who was sent before any of them
+			if answered {
+				p, _ := l.gate.enter(0, false)
+				l.gate.answered()
+				p.leave()
+			}
 			p, _ := l.gate.enter(0, false)
 			l.refused(tickets[39], &p, 0, no)
 			p.leave()
-			if answered {
-				l.gate.answered()
-			}
 		}
 		if wait, _ := l.health.sleeps(0, sole(8)); wait == 0 != answered {
 			t.Errorf("fewer were refused, answers between them %v: sleeps for %v", answered, wait)
@@ -335,7 +347,7 @@ func TestAllThatAProviderGrantsIsHad(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name          string
-		admits        admission
+		admits        anew
 		takes         time.Duration
 		callers, orgs int     // orgs below 0: each caller has a key of its own
 		grants        float64 // in a second
@@ -354,26 +366,31 @@ func TestAllThatAProviderGrantsIsHad(t *testing.T) {
 		{"10 at once, asks for 1 s", atOnce(10, s), 100 * ms, 12, 12, 100, 0.7, 0.2},
 		{"50 in a second", inWindow(50, s, false), 500 * ms, 100, 10, 50, 0.55, 5},
 		{"50 in a second, says when", inWindow(50, s, true), 500 * ms, 100, 10, 50, 0.75, 0.5},
-		{"50 a second", inBucket(50, false), 500 * ms, 100, 10, 50, 0.7, 4},
+		{"50 a second", inBucket(50, false), 500 * ms, 100, 10, 50, 0.9, 4},
 		{"50 a second, says when", inBucket(50, true), 500 * ms, 100, 10, 50, 0.95, 0.5},
-		{"50 a second, long answers", inBucket(50, false), 5 * s, 400, 10, 50, 0.4, 4},
+		{"50 a second, long answers", inBucket(50, false), 5 * s, 400, 10, 50, 0.6, 4},
 		{"1 a second", inBucket(1, false), 100 * ms, 12, 10, 1, 0.85, 1.1},
 		{"60 a minute", inWindow(60, time.Minute, false), 100 * ms, 12, 12, 1, 0.95, 0.4},
-		{"60 a minute, long answers", inWindow(60, time.Minute, false), 5 * s, 30, 12, 1, 0.95, 0.8},
-		{"600 a minute, long answers", inWindow(600, time.Minute, false), 5 * s, 100, 12, 10, 0.95, 0.9},
+		{"60 a minute, long answers", inWindow(60, time.Minute, false), 5 * s, 30, 12, 1, 0.95, 0.4},
+		{"600 a minute, long answers", inWindow(600, time.Minute, false), 5 * s, 100, 12, 10, 0.95, 0.4},
 		{"10 at once, 12 keys", atOnce(10, 0), 100 * ms, 12, -1, 100, 0.95, 0.2},
 		{"10 at once, 100 keys", atOnce(10, 0), 100 * ms, 100, -1, 100, 0.95, 0.4},
 		{"10 at once, 100 keys of 10 orgs", atOnce(10, 0), 100 * ms, 100, -10, 100, 0.95, 0.4},
 		{"50 in a second, 100 keys", inWindow(50, s, false), 500 * ms, 100, -1, 50, 0.55, 5},
-		{"50 a second, 100 keys", inBucket(50, false), 500 * ms, 100, -1, 50, 0.7, 4},
-		{"50 a second, 100 keys of 10 orgs", inBucket(50, false), 500 * ms, 100, -10, 50, 0.7, 4},
+		{"50 a second, 100 keys", inBucket(50, false), 500 * ms, 100, -1, 50, 0.9, 4},
+		{"50 a second, 100 keys of 10 orgs", inBucket(50, false), 500 * ms, 100, -10, 50, 0.9, 4},
 		{"50 a second, says when, 100 keys", inBucket(50, true), 500 * ms, 100, -1, 50, 0.95, 0.5},
-		{"600 a minute, long answers, keys", inWindow(600, time.Minute, false), 5 * s, 100, -12, 10, 0.95, 1},
+		{"600 a minute, long answers, keys", inWindow(600, time.Minute, false), 5 * s, 100, -12, 10, 0.95, 0.4},
 		{"60 a minute, 12 keys", inWindow(60, time.Minute, false), 100 * ms, 12, -1, 1, 0.95, 1.2},
 		{"600 a minute, says when", inWindow(600, time.Minute, true), 5 * s, 100, 12, 10, 0.95, 0.2},
 	} {
-		st := &stage{admits: tt.admits, takes: tt.takes, orgs: max(tt.orgs, -tt.orgs), split: tt.orgs < 0, rnd: rand.New(rand.NewPCG(1, 2))}
-		good, refused := st.run(tt.callers, 3*time.Minute)
+		var goods, refusals []float64
+		for seed := range uint64(3) { // one alone may be lucky: 0.3 to 0.7 were refused where all else was the same
+			st := &stage{admits: tt.admits(), takes: tt.takes, orgs: max(tt.orgs, -tt.orgs), split: tt.orgs < 0, rnd: rand.New(rand.NewPCG(seed, 2))}
+			good, refused := st.run(tt.callers, 3*time.Minute)
+			goods, refusals = append(goods, good), append(refusals, refused)
+		}
+		good, refused := slices.Min(goods), slices.Max(refusals)
 		t.Logf("%-33s %3.0f %%, %.2f refused in a second", tt.name, 100*good/tt.grants, refused)
 		if good < tt.share*tt.grants || refused > tt.refused {
 			t.Errorf("%s: %.2f of %.0f in a second, want %.0f %%; %.2f refused, want %.1f at most", tt.name, good, tt.grants, 100*tt.share, refused, tt.refused)

@@ -21,6 +21,7 @@ const (
 	growBy      = 1.1
 	fullShare   = 0.8                    // of the limit in use: below it, an answer says nothing about the limit
 	thinFor     = 10 * time.Second       // how long the number that was refused is not tried again
+	fewerBy     = 6                      // that are refused as well, one after another: it is not about how many there are
 	crowdShare  = 0.5                    // of the limit: a refusal with fewer than that in flight is about something else
 	placeSoon   = 100 * time.Millisecond // what a caller is told that was one too many
 	rampEvery   = time.Second            // without a refusal widens it, too
@@ -37,8 +38,10 @@ const (
 //	       does not count either
 //	crowd  for thinFor after a 429, one less than there were with the request that got it; nor does limit grow beyond that.
 //	       Where a 429 names no wait, that is all: the channel stays awake, as there were too many at once, and with one
-//	       less there are not. When the third in a row of those is refused, too, fewer do not help, and it falls asleep. The
-//	       same goes for a 429 that came with few in flight. limit shrinks with crowd, to what it leaves or to 0.7
+//	       less there are not. When even fewerBy less are refused, and nobody who was sent in between was let in, fewer do
+//	       not help, and it falls asleep. An answer to who was sent before them says nothing about that: where answers are
+//	       long, it comes long after a provider's minute is used up. The same goes for a 429 that came with few in
+//	       flight. limit shrinks with crowd, to what it leaves or to 0.7
 //	ramp   after a sleep: 1, the probe; two more with each good answer, and twice as many with each second in which
 //	       nothing was refused (providers refuse at once, and some answer late), until limit, or what was in flight, is
 //	       reached. Without it all who waited would come back together, and bring the next sleep about
@@ -56,21 +59,22 @@ type gate struct {
 	start  float64
 	mu     struct {
 		sync.Mutex
-		most    int64         // 0: none
-		shut    bool          // nobody may wait
-		limit   float64       // 0: not learned
-		good    int64         // answers since limit changed
-		shrunk  time.Duration // Mono of the last time
-		sleeps  uint64        // so far
-		old     int64         // in flight since before the latest
-		crowd   int64         // the fewest at once of whom one was refused lately; 0: none was
-		thins   time.Duration // Mono when that is forgotten
-		refused int           // of those sent with fewer than crowd at once, since the last good answer
-		ramp    int64         // 0: none
-		goal    int64         // of ramp
-		ramped  time.Duration // Mono when it last grew by time; 0: nobody came since the sleep
-		waiting []*waiter     // by round, then by age
-		round   uint64        // of who got a place last
+		most    int64              // 0: none
+		shut    bool               // nobody may wait
+		limit   float64            // 0: not learned
+		good    int64              // answers since limit changed
+		shrunk  time.Duration      // Mono of the last time
+		sleeps  uint64             // so far
+		old     int64              // in flight since before the latest
+		crowd   int64              // the fewest at once of whom one was refused lately; 0: none was
+		thins   time.Duration      // Mono when that is forgotten
+		taken   uint64             // places, so far
+		vain    [2 * fewerBy]int64 // by number, of the latest: below, where it was refused; else 0
+		ramp    int64              // 0: none
+		goal    int64              // of ramp
+		ramped  time.Duration      // Mono when it last grew by time; 0: nobody came since the sleep
+		waiting []*waiter          // by round, then by age
+		round   uint64             // of who got a place last
 	}
 }
 
@@ -79,7 +83,8 @@ type place struct {
 	gate   *gate
 	sleeps uint64 // when it was taken
 	level  int64  // how many were taken then, with it
-	fewer  bool   // than the crowd that was known then
+	number uint64 // among all that were ever taken
+	below  int64  // the crowd that was known then, if they were fewer; 0: none
 }
 
 // waiter is a request's turn in one queue.
@@ -145,15 +150,25 @@ func (g *gate) pass(now time.Duration) (opens time.Duration) {
 
 func (g *gate) passLocked(now time.Duration) {
 	g.rampLocked(now)
-	if now >= g.mu.thins {
-		g.mu.crowd, g.mu.refused = 0, 0
+	if g.mu.crowd > 0 && now >= g.mu.thins {
+		g.forgetLocked()
 	}
 	g.grantLocked()
 }
 
 func (g *gate) takeLocked() place {
-	n := g.flying.Add(1)
-	return place{gate: g, sleeps: g.mu.sleeps, level: n, fewer: n < g.mu.crowd}
+	g.mu.taken++
+	g.mu.vain[g.mu.taken%(2*fewerBy)] = 0
+	p := place{gate: g, sleeps: g.mu.sleeps, level: g.flying.Add(1), number: g.mu.taken}
+	if p.level < g.mu.crowd {
+		p.below = g.mu.crowd
+	}
+	return p
+}
+
+// forgetLocked forgets the crowd.
+func (g *gate) forgetLocked() {
+	g.mu.crowd, g.mu.vain = 0, [2 * fewerBy]int64{}
 }
 
 // leave gives a place back.
@@ -244,7 +259,6 @@ func (g *gate) stepOutLocked(w *waiter) {
 func (g *gate) answered() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.refused = 0
 	switch {
 	case g.mu.ramp > 0:
 		g.widenLocked(g.mu.ramp + rampStep)
@@ -270,7 +284,7 @@ func (g *gate) overloaded(now time.Duration) {
 	if g.adapt != AdaptOff {
 		g.shrinkLocked(now, 1)
 	}
-	g.mu.crowd, g.mu.refused = 0, 0
+	g.forgetLocked()
 	flying := g.flying.Load()
 	g.mu.goal = flying
 	if g.mu.limit > 0 {
@@ -281,7 +295,8 @@ func (g *gate) overloaded(now time.Duration) {
 	g.dismissLocked()
 }
 
-// crowded tells whether a refusal can be about how many there were at once.
+// crowded tells whether a refusal can be about how many there were at once: there were not few, and in the row of those refused
+// before it there were not many more.
 func (g *gate) crowded(p *place) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -289,8 +304,21 @@ func (g *gate) crowded(p *place) bool {
 	if limit == 0 {
 		limit = g.start
 	}
-	helped := !p.fewer || g.mu.refused+1 < threshold
-	return g.adapt != AdaptOff && p.level > 1 && float64(p.level) >= crowdShare*limit && helped
+	return g.adapt != AdaptOff && p.level > 1 && float64(p.level) >= crowdShare*limit && g.fewerLocked(p) < fewerBy
+}
+
+// fewerLocked is how many less there were, with p, than in the crowd that was known when the row of places began that ends
+// with p and was refused in vain.
+func (g *gate) fewerLocked(p *place) int64 {
+	crowd := p.below
+	for n := p.number - 1; crowd > 0 && n+2*fewerBy > g.mu.taken; n-- {
+		before := g.mu.vain[n%(2*fewerBy)]
+		if before == 0 {
+			break
+		}
+		crowd = max(crowd, before)
+	}
+	return crowd - p.level
 }
 
 // thin has fewer at a time than when p was taken, for a while.
@@ -301,8 +329,8 @@ func (g *gate) thin(p *place, now time.Duration) {
 		g.mu.crowd = p.level
 	}
 	g.mu.thins = now + thinFor
-	if p.fewer {
-		g.mu.refused++
+	if p.number+2*fewerBy > g.mu.taken {
+		g.mu.vain[p.number%(2*fewerBy)] = p.below
 	}
 	g.shrinkLocked(now, float64(p.level-1))
 }
