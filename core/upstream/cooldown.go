@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -11,13 +10,13 @@ const (
 	coolAuth   = time.Minute     // a credential does not heal by itself
 	coolMost   = time.Minute     // no cool-down is longer, whatever the channel asks for
 	threshold  = 3               // failures in a row before a channel cools, or a key rests; keys of an org before it does
+	outage     = 12              // failures in a row, of anybody, that even keys that were good take for the channel's
 	probeEvery = 2 * time.Second // a probe without a verdict does not keep the next one waiting longer than this
 	coolShift  = 6               // doublings until coolMost is reached from coolFirst
 	coolBusy   = 8 * time.Second // no cool-down of a channel that only has too much to do is longer, unless it asks for more
 	coolLeast  = 20 * time.Millisecond
-	maxFaults  = 8 // keys, and orgs, whose failures are remembered
 
-	yieldFor = 100 * time.Millisecond // how long after a cool-down the probe is left to others than the caller who caused it
+	yieldFor = 100 * time.Millisecond // how long after a cool-down the probe is left to others than those who failed
 )
 
 // class is why an attempt brought nothing to relay.
@@ -33,137 +32,66 @@ const (
 // full tells a channel that works, but has no room for more.
 func (c class) full() bool { return c == limited || c == busy }
 
-// health decides whether a channel may be tried:
+// health decides who may try a channel, and when. The channel is
 //
-//	up       everyone may; failures in a row are counted, a success forgets them
+//	up       everyone may who does not rest
 //	cooling  nobody may, until the time is over
-//	probing  one call may and its verdict decides: up, or cooling for twice as long. A verdict may take minutes (a long
+//	probing  one call may, and its verdict decides: up, or cooling for twice as long. A verdict may take minutes (a long
 //	         answer), so another probe goes out every probeEvery
 //
-// 429, 503, 529, 401 and 402 cool at once; other failures and 403 after threshold in a row. A channel that has too much
-// to do says how long it wants to be left alone, or is asked again soon: a probe is one request, and a long sleep wastes
-// what it could have done. A 503 that names no wait keeps only its caller away until another gets it. A 429 that
-// names none does not cool where there were only too many at once; see gate. Each cool-down starts an epoch; verdicts of
-// calls admitted before it are old news and neither lengthen nor end it, so 64 calls that fail together count as one
-// failure. Calls that were cut say nothing at all.
+// What an attempt's end does:
 //
-// Nobody puts a channel to sleep for the others: no key for the other keys of its org, and no org for other orgs, for its
-// users make keys as they like, and two of those must not pass for two orgs. What failed after a request was sent can be
-// that request's own fault, so a row of failures counts only when more than one org had them. A key rests alone after
-// threshold failures of its own, even where others are answered in between: else a broken channel would get each request of
-// a sole caller first, and the budget of retries would soon lose most of them. When threshold keys of an org have failed,
-// and none of the org was answered in between, the org rests; a key that is known to fail by itself is no news of it. A
-// request that breaks channels keeps its sender away, then, and not for long where others are answered; several such
-// senders rest each for itself. So does a key rest, or an org with several such keys, whose 429 cooled the channel and who
-// gets another while the others are answered: a provider says 429 to a single request that is too large, too.
+//	an answer            the channel is up, and its failures are forgotten; so are its key's and its org's
+//	429 among many       nothing here, where it names no wait: there were too many at once; see gate
+//	429, 529, 503        the channel cools at once: for the wait that it names, else for 1 s; the next probes that fail
+//	                     double that, to 8 s. A probe is one request, and a long sleep wastes what it could have done
+//	401, 402, 407        the channel cools at once, for a minute
+//	503 without a wait,  can be its own request's fault. While one org alone has them, they are its key's: it rests, after
+//	403, 5xx, no answer  threshold of them in a row (503: at once). When another org has them, too, they are the channel's: it
+//	                     cools, after threshold in a row (503: at once), for 1 s, 2 s, ... a minute
+//	it was not sent      (no connection) is no request's fault: threshold in a row are the channel's
+//	it was cut           nothing
 //
-// Where others ask, too, the probe is theirs: whoever caused a cool-down, and whoever failed since its last answer, waits
-// yieldFor longer than other orgs, and other keys of its org. When the probe of whoever caused it fails, that neither doubles
-// the cool-down nor keeps another org from probing, nor another key where it is the same one.
+// Nobody puts a channel to sleep for others: no key for the rest of its org, and no org for other orgs, for its users make
+// keys as they like, and two of those must not pass for two orgs. Hence who rests:
+//
+//   - A key, after failures of its own, even where others are answered in between: else a broken channel would get each
+//     request of a sole caller first, and the budget of retries would soon lose most of them. Each rest in a row is twice as
+//     long; where others are answered, 1 s at most. Then one request of it is its probe.
+//   - An org, when threshold of its keys (503: two) have failed. That binds its keys that are not good. A good one was answered,
+//     and has failed fewer than threshold times since: it does not count among those that failed, nor does its answer end
+//     the rest, as it says nothing of the others; an answer to any other key does. So a good key is not taken along, however
+//     many others fail, and one request a second of all those gets through, whatever keys they have. A key that is known to
+//     fail is no news of its org when it tries again.
+//   - A suspect, whose 429, 529 or 503 cooled the channel, and who gets another though others were answered that were sent
+//     since: a provider says 429 to a single request that is too large, too. It is a key; or an org, when several of its keys
+//     that are not good fail. Beside such an org's others, and where there are other orgs, a good key's 429 is its own.
+//
+// After outage failures in a row without an answer to anyone it is nobody's own: there are no suspects, and of the good keys of
+// an org that rests only those try that have not failed since they were answered, so that an outage costs each at most one
+// request where there is one org alone.
+//
+// Where others ask, too, the probe is theirs: whose failure, or whose org's, is the latest news of it waits yieldFor longer. When
+// the probe of whoever is to blame for a cool-down fails, that neither doubles it nor keeps others from probing; it keeps its key
+// away, or all of its org if it is another key's.
+//
+// A verdict is about the time when its request was sent. Each cool-down starts an epoch, and verdicts of calls admitted
+// before it change nothing (but for a longer wait that they name), so 64 calls that fail together are one failure.
 type health struct {
 	mu struct {
 		sync.Mutex
 		state    state
 		class    class // why it cools
 		epoch    uint64
-		failures int64         // in a row
+		failures int64         // in a row, but for probes of those who rest
 		org      uint64        // of the latest of them
 		several  bool          // they are not all one org's requests' fault
 		level    int           // cool-downs in a row
 		until    time.Duration // Mono: end of the cool-down; when probing, when the next probe may go
 		last     int           // status
-
-		latest  Caller // who asked last
-		shared  bool   // more than one org has asked
-		divided bool   // more than one key of an org has
-		cause   Caller // whose failure began the latest cool-down; zero: not known
-		keys    faults
-		orgs    faults
-	}
-}
-
-// faults are what is remembered of some keys, or orgs.
-type faults struct {
-	any bool // some are
-	of  [maxFaults]fault
-}
-
-// fault is what is remembered of one key or org, until it is answered.
-type fault struct {
-	id     uint64        // 0: free, or of whom is not known and never rests
-	row    int           // of a key's failures, whoever else is answered; of an org, how many keys failed
-	failed time.Duration // Mono of the latest
-	own    time.Duration // Mono: it may not try before it, nor before until
-	rests  int           // alone and in a row
-	class  class         // why it rests
-	blamed bool          // it rests, or put the channel to sleep
-	// suspect: since then others were answered and it was not, so a 429 may be about its requests alone
-	suspect bool
-	keys    [threshold]uint64 // of an org, those that row counts
-}
-
-// find gives what is remembered of id; nil: nothing is.
-func (fs *faults) find(id uint64) *fault {
-	for i := range fs.of {
-		if !fs.any {
-			break
-		}
-		if f := &fs.of[i]; f.id == id {
-			return f
-		}
-	}
-	return nil
-}
-
-// blame is where a failure of id is remembered, in place of whoever failed longest ago and does not rest.
-func (fs *faults) blame(id uint64, now time.Duration) *fault {
-	f := fs.find(id)
-	if f == nil {
-		f = &fs.of[0]
-		for i := range fs.of {
-			if o := &fs.of[i]; max(o.failed, o.own) < max(f.failed, f.own) {
-				f = o
-			}
-		}
-		*f = fault{id: id}
-	}
-	fs.any, f.failed = true, now
-	return f
-}
-
-// heal forgets what there is of id, which was answered, or of all, for 0. Of the others it is known that they failed where
-// others succeed, if what was answered was sent since.
-func (fs *faults) heal(id uint64, now, sent time.Duration) {
-	if !fs.any {
-		return
-	}
-	fs.any = false
-	for i := range fs.of {
-		f := &fs.of[i]
-		if id == 0 || f.id == id || f.id == 0 {
-			*f = fault{}
-			continue
-		}
-		fs.any = true
-		f.rests, f.suspect = 0, f.suspect || f.blamed && sent >= f.failed
-		f.own = min(f.own, now+coolFirst)
-	}
-}
-
-// acquit forgets what failed, as it is the channel's now, but not the suspects: others were answered meanwhile.
-func (fs *faults) acquit() {
-	for i := range fs.of {
-		if f := &fs.of[i]; !f.suspect {
-			*f = fault{}
-		}
-	}
-}
-
-// counts adds a key of an org to those that failed.
-func (f *fault) counts(key uint64) {
-	if f.row < len(f.keys) && !slices.Contains(f.keys[:f.row], key) {
-		f.keys[f.row] = key
-		f.row++
+		keys     faults
+		orgs     faults
+		good     good
 	}
 }
 
@@ -178,7 +106,8 @@ const (
 // ticket is the right to one attempt; exactly one of succeed, fail, forget gets it back.
 type ticket struct {
 	epoch  uint64
-	probe  bool
+	probe  bool // of the channel
+	own    bool // of who has rested
 	caller Caller
 	at     time.Duration // Mono when it was admitted: the time that its verdict is about
 }
@@ -186,46 +115,54 @@ type ticket struct {
 func (h *health) admit(now time.Duration, caller Caller) (ticket, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if latest := h.mu.latest; latest != caller {
-		h.mu.shared = h.mu.shared || latest != Caller{} && latest.Org != caller.Org
-		h.mu.divided = h.mu.divided || latest.Org == caller.Org
-		h.mu.latest = caller
-	}
-	if now < h.openLocked(caller) {
+	h.mu.keys.asks(caller.Key)
+	h.mu.orgs.asks(caller.Org)
+	t := ticket{epoch: h.mu.epoch, probe: h.mu.state != up, caller: caller, at: now}
+	switch {
+	case !t.probe && !h.mu.keys.any && !h.mu.orgs.any:
+		return t, true
+	case now < h.openLocked(caller):
 		return ticket{}, false
-	}
-	t := ticket{h.mu.epoch, h.mu.state != up, caller, now}
-	if t.probe {
+	case t.probe:
 		h.mu.state, h.mu.until = probing, now+probeEvery
 		return t, true
 	}
-	for _, f := range h.faultsLocked(caller) {
+	for _, f := range h.boundLocked(caller) {
 		if f != nil && f.own > 0 {
-			f.own, t.probe = now+probeEvery, true
+			f.own, t.own = now+probeEvery, true
 		}
 	}
 	return t, true
 }
 
-// faultsLocked are what is remembered of a caller's key and org, each nil where nothing is.
-func (h *health) faultsLocked(caller Caller) [2]*fault {
-	return [...]*fault{h.mu.keys.find(caller.Key), h.mu.orgs.find(caller.Org)}
+// goodLocked tells a key that its org's failures do not bind.
+func (h *health) goodLocked(key uint64) bool {
+	left := h.mu.good.left(key)
+	return left == threshold || left > 0 && h.mu.failures < outage
+}
+
+// boundLocked are the faults that bind a caller, of its key and of its org; each nil where there is none.
+func (h *health) boundLocked(caller Caller) (both [2]*fault) {
+	both[0] = h.mu.keys.find(caller.Key)
+	if f := h.mu.orgs.find(caller.Org); f != nil && (h.mu.state != up || !h.goodLocked(caller.Key)) {
+		both[1] = f
+	}
+	return both
 }
 
 // openLocked is from when on a caller may try.
 func (h *health) openLocked(caller Caller) (at time.Duration) {
+	both := h.boundLocked(caller)
+	key, org := both[0], both[1]
+	yields := h.mu.keys.many && key.recent()
 	if h.mu.state != up {
 		at = h.mu.until
+		yields = yields || h.mu.orgs.many && org.recent()
 	}
-	if h.mu.state == cooling && h.mu.shared && caller.Org != 0 && caller.Org == h.mu.cause.Org {
-		at += yieldFor
-	}
-	both := h.faultsLocked(caller)
-	key, org := both[0], both[1]
 	if org != nil {
 		at = max(at, org.own)
 	}
-	if key != nil && h.mu.divided && at > 0 {
+	if yields && at > 0 {
 		at += yieldFor
 	}
 	if key != nil {
@@ -242,9 +179,21 @@ func (h *health) succeed(t ticket, now time.Duration, status int) {
 	if t.epoch != h.mu.epoch {
 		return
 	}
+	if h.mu.keys.any || h.mu.orgs.any {
+		h.healLocked(t, now)
+	}
+	h.mu.good.answered(t.caller.Key)
 	h.mu.state, h.mu.failures, h.mu.level, h.mu.several = up, 0, 0, false
-	h.mu.keys.heal(t.caller.Key, now, t.at)
-	h.mu.orgs.heal(t.caller.Org, now, t.at)
+}
+
+// healLocked forgets what is known of a key that was answered, and of its org, unless that is about others and the key was good.
+func (h *health) healLocked(t ticket, now time.Duration) {
+	org := t.caller.Org
+	if f := h.mu.orgs.find(org); f != nil && f.row > 0 && h.mu.good.left(t.caller.Key) > 0 {
+		org = nobody
+	}
+	h.mu.orgs.heal(org, t.at, now)
+	h.mu.keys.heal(t.caller.Key, t.at, now)
 }
 
 // verdict is what a failed attempt says about its channel.
@@ -256,9 +205,17 @@ type verdict struct {
 	crowd  bool          // a 429 for there being too many at once, as far as the gate can tell
 }
 
-// vague tells a 503 without a wait: one caller's requests can bring that about, so the others are kept away by the second
-// caller's only.
-func (v *verdict) vague() bool { return v.status == 503 && v.wait == 0 }
+// doubt is how many failures of one key, and how many failing keys of an org, it takes until it is clear whose fault it is, where it
+// can be a request's; 0: it is the channel's at once.
+func (v *verdict) doubt() (failures, keys int) {
+	switch {
+	case v.class == failing || v.status == 403:
+		return threshold, threshold
+	case v.status == 503 && v.wait == 0:
+		return 1, 2
+	}
+	return 0, 0
+}
 
 // asks is how long a channel wants to be left alone after a number of failures in a row.
 func (v *verdict) asks(level int) time.Duration {
@@ -290,89 +247,124 @@ func (h *health) fail(t ticket, now time.Duration, v verdict) upshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.last = v.status
-	key, org := h.mu.keys.blame(t.caller.Key, now), h.mu.orgs.blame(t.caller.Org, now)
-	if key.row < threshold {
-		org.counts(key.id)
-	}
-	suspect := key.suspect || org.suspect && org.row > 1
-	if v.crowd && v.wait == 0 && t.epoch == h.mu.epoch && !suspect {
-		key.blamed, org.blamed = key.id != 0, org.id != 0
-		return known
-	}
-	h.mu.several = h.mu.several || v.unsent || org.id == 0 || h.mu.failures > 0 && org.id != h.mu.org
-	h.mu.failures++
-	h.mu.org = org.id
-	key.row++
 	if t.epoch != h.mu.epoch {
 		if v.class.full() && h.mu.state == cooling {
 			h.mu.until = max(h.mu.until, now+min(v.wait, coolMost))
 		}
 		return known
 	}
-	if h.mu.state != up {
-		h.coolLocked(key, org, now, &v)
+	b := h.blameLocked(t.caller, now)
+	if v.crowd && v.wait == 0 && h.suspectLocked(&b) == nil {
+		b.key.accuse()
+		b.org.accuse()
 		return known
 	}
-	patient, f := v.class == failing || v.status == 403, key
-	switch {
-	case patient && !h.mu.several:
-		v.class = failing // a 403 that one caller gets is about its requests, not about the credential
-		if key.row <= threshold && org.row >= threshold {
-			f = org
-		} else if key.row < threshold {
-			return known
-		}
-	case patient && h.mu.failures < threshold:
+	h.countLocked(t, &v)
+	if h.mu.state != up {
+		h.coolLocked(b, now, &v)
 		return known
-	case v.vague() && !h.mu.several:
-		if org.row > 1 {
-			f = org
-		}
-	case v.class.full() && suspect:
-		if !key.suspect {
-			f = org
-		}
-	default:
-		h.coolLocked(key, org, now, &v)
+	}
+	f, sure := h.whoseLocked(b, &v)
+	switch {
+	case !sure:
+		return known
+	case f == nil:
+		h.coolLocked(b, now, &v)
 		return asleep
+	case v.class == refused:
+		v.class = failing // it is about requests, not about the credential
 	}
 	f.rest(t, now, &v)
-	if f == key && t.probe && org.own > 0 {
-		org.own = now // it says nothing about the org
+	if f == b.key && t.own && b.org.own > 0 {
+		b.org.own = now // it says nothing about the org
 	}
 	return alone
 }
 
-// rest keeps a key, or an org, from the channel: nobody else has seen it fail.
-func (f *fault) rest(t ticket, now time.Duration, v *verdict) {
-	if now < f.own && !t.probe {
-		return // old news: the call began before the rest
+// blame is who failed.
+type blame struct {
+	key, org *fault
+	good     bool // the key was, so what is known of its org says nothing about it
+}
+
+// suspectLocked gives who gets a 429 alone, if that is so: a key, a good key beside suspect ones of its org, or an org of which
+// several keys fail; else nil.
+func (h *health) suspectLocked(b *blame) *fault {
+	switch {
+	case h.mu.failures >= outage:
+	case b.key.suspect || b.org.suspect && b.good && h.mu.orgs.many:
+		return b.key
+	case b.org.suspect && b.org.row > 1 && !b.good:
+		return b.org
 	}
-	f.own, f.class, f.blamed = now+v.asks(f.rests), v.class, true
-	f.rests++
+	return nil
+}
+
+// blameLocked notes a failure of a key, and of its org if it is that key's first in a row and the key is not good.
+func (h *health) blameLocked(c Caller, now time.Duration) blame {
+	b := blame{h.mu.keys.blame(c.Key, now), h.mu.orgs.blame(c.Org, now), h.goodLocked(c.Key)}
+	if b.key.row++; b.key.row == 1 && !b.good {
+		b.org.row++
+	}
+	h.mu.good.failed(c.Key)
+	return b
+}
+
+// countLocked adds a failure to the channel's row.
+func (h *health) countLocked(t ticket, v *verdict) {
+	if t.own && !v.unsent {
+		return // it is known to fail
+	}
+	org := t.caller.Org
+	h.mu.several = h.mu.several || v.unsent || org == 0 || h.mu.failures > 0 && org != h.mu.org
+	h.mu.failures++
+	h.mu.org = org
+}
+
+// whoseLocked tells whose failure it is that comes while the channel is up, if that is sure: a key's, an org's or, for nil,
+// the channel's.
+func (h *health) whoseLocked(b blame, v *verdict) (f *fault, sure bool) {
+	failures, keys := v.doubt()
+	switch {
+	case h.mu.several && h.mu.failures < int64(failures):
+		return nil, false
+	case (h.mu.several || failures == 0) && v.class.full():
+		return h.suspectLocked(&b), true
+	case h.mu.several || failures == 0:
+		return nil, true
+	case b.key.row <= failures && b.org.row >= keys && !b.good:
+		return b.org, true
+	}
+	return b.key, b.key.row >= failures
 }
 
 // coolLocked begins a cool-down, for which a key and its org are to blame.
-func (h *health) coolLocked(key, org *fault, now time.Duration, v *verdict) {
-	alone := h.mu.state != up && org.id != 0 && org.id == h.mu.cause.Org && !v.unsent && v.class != refused
+func (h *health) coolLocked(b blame, now time.Duration, v *verdict) {
+	again := h.mu.state != up && b.org.blamed && b.org.recent() && !v.unsent && v.class != refused
 	h.mu.state, h.mu.class = cooling, v.class
 	h.mu.epoch++
-	if alone {
-		f := org
-		if key.id == h.mu.cause.Key {
-			f = key
+	if again {
+		f := b.org
+		if b.key.blamed {
+			f = b.key
 		}
 		h.mu.until, f.own = now+min(v.wait, coolMost), now+v.asks(h.mu.level-1)
 		return
 	}
 	h.mu.until = now + v.asks(h.mu.level)
 	h.mu.level++
-	h.mu.cause = Caller{org.id, key.id}
+	key, org := b.key.id, b.org.id
 	h.mu.keys.acquit()
 	h.mu.orgs.acquit()
-	key, org = h.mu.keys.blame(h.mu.cause.Key, now), h.mu.orgs.blame(h.mu.cause.Org, now)
-	key.blamed, org.blamed = key.id != 0, org.id != 0
-	org.counts(key.id)
+	b.key, b.org = h.mu.keys.blame(key, now), h.mu.orgs.blame(org, now)
+	b.key.row = max(b.key.row, 1)
+	if !b.good {
+		b.org.row = max(b.org.row, 1)
+	}
+	for _, f := range [...]*fault{b.key, b.org} {
+		f.accuse()
+		f.suspect = false // until others are answered
+	}
 }
 
 // forget: the attempt ended for reasons of ours. A probe that was cut leaves the next call to probe.
@@ -380,11 +372,11 @@ func (h *health) forget(t ticket, now time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case !t.probe || t.epoch != h.mu.epoch:
-	case h.mu.state == probing:
+	case t.epoch != h.mu.epoch:
+	case t.probe && h.mu.state == probing:
 		h.mu.state, h.mu.until = cooling, now
-	case h.mu.state == up:
-		for _, f := range h.faultsLocked(t.caller) {
+	case t.own:
+		for _, f := range h.boundLocked(t.caller) {
 			if f != nil && f.own > 0 {
 				f.own = now
 			}
@@ -400,7 +392,7 @@ func (h *health) sleeps(now time.Duration, caller Caller) (time.Duration, class)
 	switch h.mu.state {
 	case up:
 		why, latest := failing, time.Duration(0)
-		for _, f := range h.faultsLocked(caller) {
+		for _, f := range h.boundLocked(caller) {
 			if f != nil && f.own > latest {
 				why, latest = f.class, f.own
 			}

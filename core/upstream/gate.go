@@ -22,6 +22,7 @@ const (
 	fullShare   = 0.8                    // of the limit in use: below it, an answer says nothing about the limit
 	thinFor     = 10 * time.Second       // how long the number that was refused is not tried again
 	fewerBy     = 6                      // that are refused as well, one after another: it is not about how many there are
+	lately      = 16                     // places of which it is known whether they were refused
 	crowdShare  = 0.5                    // of the limit: a refusal with fewer than that in flight is about something else
 	placeSoon   = 100 * time.Millisecond // what a caller is told that was one too many
 	rampEvery   = time.Second            // without a refusal widens it, too
@@ -59,22 +60,22 @@ type gate struct {
 	start  float64
 	mu     struct {
 		sync.Mutex
-		most    int64              // 0: none
-		shut    bool               // nobody may wait
-		limit   float64            // 0: not learned
-		good    int64              // answers since limit changed
-		shrunk  time.Duration      // Mono of the last time
-		sleeps  uint64             // so far
-		old     int64              // in flight since before the latest
-		crowd   int64              // the fewest at once of whom one was refused lately; 0: none was
-		thins   time.Duration      // Mono when that is forgotten
-		taken   uint64             // places, so far
-		vain    [2 * fewerBy]int64 // by number, of the latest: below, where it was refused; else 0
-		ramp    int64              // 0: none
-		goal    int64              // of ramp
-		ramped  time.Duration      // Mono when it last grew by time; 0: nobody came since the sleep
-		waiting []*waiter          // by round, then by age
-		round   uint64             // of who got a place last
+		most    int64         // 0: none
+		shut    bool          // nobody may wait
+		limit   float64       // 0: not learned
+		good    int64         // answers since limit changed
+		shrunk  time.Duration // Mono of the last time
+		sleeps  uint64        // so far
+		old     int64         // in flight since before the latest
+		crowd   int64         // the fewest at once of whom one was refused lately; 0: none was
+		thins   time.Duration // Mono when that is forgotten
+		taken   uint64        // places, so far
+		vain    [lately]int64 // by number, of the latest: below, where it was refused; else 0
+		ramp    int64         // 0: none
+		goal    int64         // of ramp
+		ramped  time.Duration // Mono when it last grew by time; 0: nobody came since the sleep
+		waiting []*waiter     // by round, then by age
+		round   uint64        // of who got a place last
 	}
 }
 
@@ -158,7 +159,7 @@ func (g *gate) passLocked(now time.Duration) {
 
 func (g *gate) takeLocked() place {
 	g.mu.taken++
-	g.mu.vain[g.mu.taken%(2*fewerBy)] = 0
+	g.mu.vain[g.mu.taken%lately] = 0
 	p := place{gate: g, sleeps: g.mu.sleeps, level: g.flying.Add(1), number: g.mu.taken}
 	if p.level < g.mu.crowd {
 		p.below = g.mu.crowd
@@ -168,7 +169,7 @@ func (g *gate) takeLocked() place {
 
 // forgetLocked forgets the crowd.
 func (g *gate) forgetLocked() {
-	g.mu.crowd, g.mu.vain = 0, [2 * fewerBy]int64{}
+	g.mu.crowd, g.mu.vain = 0, [lately]int64{}
 }
 
 // leave gives a place back.
@@ -311,8 +312,8 @@ func (g *gate) crowded(p *place) bool {
 // with p and was refused in vain.
 func (g *gate) fewerLocked(p *place) int64 {
 	crowd := p.below
-	for n := p.number - 1; crowd > 0 && n+2*fewerBy > g.mu.taken; n-- {
-		before := g.mu.vain[n%(2*fewerBy)]
+	for n := p.number - 1; crowd > 0 && n+lately > g.mu.taken; n-- {
+		before := g.mu.vain[n%lately]
 		if before == 0 {
 			break
 		}
@@ -329,8 +330,8 @@ func (g *gate) thin(p *place, now time.Duration) {
 		g.mu.crowd = p.level
 	}
 	g.mu.thins = now + thinFor
-	if p.number+2*fewerBy > g.mu.taken {
-		g.mu.vain[p.number%(2*fewerBy)] = p.below
+	if p.number+lately > g.mu.taken {
+		g.mu.vain[p.number%lately] = p.below
 	}
 	g.shrinkLocked(now, float64(p.level-1))
 }

@@ -182,6 +182,24 @@ func TestFailedProbesWidenNothing(t *testing.T) {
 	}
 }
 
+// One that rested is no probe of the channel: where others have all places, it finds none beside them.
+func TestWhoHasRestedTakesNoPlaceBesideTheOthers(t *testing.T) {
+	l, all, _ := busyLane(8, 12)
+	for range threshold {
+		l.health.fail(l.health.mustBy(t, 7, 0, true), 0, verdict{class: failing, status: 500})
+	}
+	l.gate.thin(&all[11], s)
+	again := l.health.mustBy(t, 7, s, true)
+	if _, ok := l.gate.enter(s, again.probe); ok {
+		t.Error("it has a place beyond those that there are")
+	}
+	l.health.forget(again, s)
+	leaveAll(all[10:])
+	if _, ok := l.gate.enter(s, l.health.mustBy(t, 7, s, true).probe); !ok {
+		t.Error("it has none where there are some")
+	}
+}
+
 // crowd makes n calls that hang at the stub until they are released.
 func crowd(t *testing.T, r *rig, st *stub, n int) *sync.WaitGroup {
 	var wg sync.WaitGroup
