@@ -236,6 +236,9 @@ func unavailable(err error) error {
 	if errors.As(err, &e) && e.Kind == llm.KindUnavailable {
 		return err
 	}
+	if errors.Is(err, limit.ErrAway) {
+		return &llm.Error{Kind: llm.KindUnavailable, Message: "the limits that gateways share cannot be asked now; try again", Err: err}
+	}
 	return &llm.Error{Kind: llm.KindUnavailable, Message: "the ledger cannot record this request now; try again", Err: err}
 }
 
