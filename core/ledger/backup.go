@@ -29,6 +29,9 @@ const (
 	restoreBytes = 64 << 10 // of one batch, about
 )
 
+// IsRestoring tells whether a key is the one that a store has while it is being restored.
+func IsRestoring(key []byte) bool { return string(key) == restoringKey }
+
 // Copied says what a backup or a restore moved.
 type Copied struct {
 	Keys  uint64

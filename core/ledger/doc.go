@@ -56,6 +56,7 @@
 // lose what was acknowledged in the last 100 ms and the time that one sync takes: the log then ends earlier, at an entry,
 // and everything before it is there. While a sync takes longer than stall_ms, no reserve and no change is taken; what it
 // may still cost then is the endings of requests that were open. Under "power" a power cut costs no more than a kill.
+// (On a database, a power cut is one that ends this process and the server; see store/postgres.)
 // What was not acknowledged may be there or not:
 //
 //	reserves           of requests whose clients have seen no byte

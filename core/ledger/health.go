@@ -55,7 +55,7 @@ type health struct {
 
 func (h *health) init(call string, o Options, clock llm.Clock) {
 	h.call, h.clock, h.log, h.stall = call, clock, o.Log, time.Duration(o.StallMS)*time.Millisecond
-	h.stalled = unwritten(fmt.Errorf("the disk has not answered a %s for %d ms", call, o.StallMS))
+	h.stalled = unwritten(fmt.Errorf("the store has not answered a %s for %d ms", call, o.StallMS))
 }
 
 func unwritten(err error) *llm.Error {

@@ -14,8 +14,8 @@ import (
 // safe for concurrent use.
 type Store interface {
 	// Apply writes all of b or nothing. With sync it returns only after the bytes are on stable storage; without,
-	// after they are in the kernel (they survive the death of the process). It keeps nothing of b. Of several
-	// writes to one key the last counts.
+	// after they are in the kernel, or with the server of a database (they survive the death of the process). It keeps
+	// nothing of b. Of several writes to one key the last counts.
 	Apply(b []Write, sync bool) error
 	// Sync makes everything applied so far stable. After one that failed the kernel may take for written what is not,
 	// and a second one of the same file proves nothing: so every Apply and Sync fails then, until the store has
