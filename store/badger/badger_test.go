@@ -2,6 +2,7 @@ package badger_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +62,8 @@ func TestOneOwner(t *testing.T) {
 	defer s.Close()
 	_, err := badger.Open(dir, badger.Options{})
 	var e *llm.Error
-	if !errors.As(err, &e) || e.Code != "store_locked" || !strings.Contains(err.Error(), dir) {
+	if !errors.As(err, &e) || e.Code != "store_locked" || !strings.Contains(err.Error(), dir) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("in use by another process (pid %d)", os.Getpid())) {
 		t.Fatalf("opening twice: %v", err)
 	}
 }
