@@ -23,7 +23,7 @@ var floors = map[string]int{
 	"sdk":       1,
 	"core/auth": 1, "core/cert": 1, "core/policy": 1, "core/tokens": 1, "core/upstream": 1, "core/limit": 1, "core/ledger": 1, "core/alert": 1,
 	"core/proxy": 2, "core/admin": 2,
-	"store/storetest": 2, "store/badger": 2, "store/redis": 2, "store": 3,
+	"store/storetest": 2, "store/badger": 2, "store/postgres": 2, "store/redis": 2, "store": 3,
 	"core/config": 4, "core/sim": 4, "core/load": 4,
 	"core/doctor": 5, // it examines a configuration
 	"core/bench":  5, // it drives

@@ -30,6 +30,7 @@
 //	side     store             Open(url) -> a ledger.Store; core never imports it
 //	         store/badger      the store in a local folder
 //	         store/redis       the rate windows that several gateways share
+//	         store/postgres    the store in a database of PostgreSQL's
 //	         store/storetest   what every store must pass
 //	         policies          the shipped modules, embedded; imports nothing of core
 //	         policies/build    compiles them
