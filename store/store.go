@@ -13,12 +13,16 @@ import (
 	"github.com/weir-gateway/weir/core/limit"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/store/badger"
+	"github.com/weir-gateway/weir/store/postgres"
 	"github.com/weir-gateway/weir/store/redis"
 )
 
 // Open opens the store that a URL names, and makes it when there is none: "badger:///var/lib/weir", or simply the path
-// of a folder. The store's own warnings go to the default logger.
+// of a folder; "postgres://user:password@host/database". The store's own warnings go to the default logger.
 func Open(at string) (ledger.Store, error) {
+	if IsDatabase(at) {
+		return openPostgres(at, false)
+	}
 	dir, err := folder(at)
 	if err != nil {
 		return nil, err
@@ -28,6 +32,9 @@ func Open(at string) (ledger.Store, error) {
 
 // OpenExisting is Open for those who only look: a *llm.Error of KindNotFound says that there is no store, and none is made.
 func OpenExisting(at string) (ledger.Store, error) {
+	if IsDatabase(at) {
+		return openPostgres(at, true)
+	}
 	dir, err := folder(at)
 	if err != nil {
 		return nil, err
@@ -36,6 +43,16 @@ func OpenExisting(at string) (ledger.Store, error) {
 		return nil, err
 	}
 	return openBadger(dir)
+}
+
+// IsDatabase tells whether a URL is that of a database on a server, and not a folder's.
+func IsDatabase(at string) bool {
+	return strings.HasPrefix(at, "postgres://") || strings.HasPrefix(at, "postgresql://")
+}
+
+// Examine is what there is to know about the server of a database, without owning it.
+func Examine(ctx context.Context, at string, clock llm.Clock) (postgres.Server, error) {
+	return postgres.Examine(ctx, at, clock)
 }
 
 // folder is the folder that a URL or path names.
@@ -47,7 +64,7 @@ func folder(at string) (string, error) {
 	case !found || len(scheme) < 2 || strings.ContainsAny(scheme, `/\`): // one letter is a drive
 		return filepath.Clean(at), nil
 	case scheme != "badger" || !strings.HasPrefix(rest, "//"):
-		return "", llm.Invalid("data", "%q is not a store that exists; valid are badger:///absolute/path and a plain path", scheme+":")
+		return "", llm.Invalid("data", "%q is not a store that exists; valid are badger:///absolute/path, a plain path and postgres://user:password@host/database", scheme+":")
 	}
 	u, err := url.Parse(at)
 	if err != nil {
@@ -83,6 +100,14 @@ type Windows interface {
 
 func openBadger(dir string) (ledger.Store, error) {
 	s, err := badger.Open(dir, badger.Options{Log: slog.Default()})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func openPostgres(at string, existing bool) (ledger.Store, error) {
+	s, err := postgres.Open(at, postgres.Options{Log: slog.Default(), Existing: existing})
 	if err != nil {
 		return nil, err
 	}

@@ -27,16 +27,19 @@ func TestOpen(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for at, says := range map[string]string{
-		"":                       "no data folder",
-		"redis://localhost:6379": "badger:///absolute/path",
-		"badger://relative/path": "absolute path",
-		"badger:///x?a=b":        "absolute path",
-		"badger://%zz":           "not a URL",
-		"badger:/x":              "badger:///absolute/path",
-		"redis:6379":             "badger:///absolute/path",
-		"pg://me:pw@db/weir":     `"pg:" is not a store`,
-		"store.go":               "is a file",
-		"store.go/x":             "not a directory",
+		"":                                "no data folder",
+		"redis://localhost:6379":          "badger:///absolute/path",
+		"badger://relative/path":          "absolute path",
+		"badger:///x?a=b":                 "absolute path",
+		"badger://%zz":                    "not a URL",
+		"badger:/x":                       "badger:///absolute/path",
+		"redis:6379":                      "badger:///absolute/path",
+		"pg://me:pw@db/weir":              `"pg:" is not a store`,
+		"postgres://me:p/w@db/x":          "percent-encoded",
+		"postgresql://me:pw@db":           "names none",
+		"postgres://me@db/x?sslmode=some": "sslmode is invalid",
+		"store.go":                        "is a file",
+		"store.go/x":                      "not a directory",
 	} {
 		for name, open := range map[string]func(string) (ledger.Store, error){"Open": store.Open, "OpenExisting": store.OpenExisting} {
 			if _, err := open(at); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/weir-gateway/weir/core/admin"
+	"github.com/weir-gateway/weir/core/config"
 	"github.com/weir-gateway/weir/core/ledger"
 	"github.com/weir-gateway/weir/core/llm"
 	"github.com/weir-gateway/weir/store"
@@ -103,10 +106,10 @@ func syncFolder(dir string) error {
 func (a *app) restore() *cobra.Command {
 	var data string
 	var asJSON bool
-	c := &cobra.Command{Use: "restore FILE --data DIR", Short: "Fill an empty data folder from a backup, and verify it", Args: exactly("FILE"),
-		Long: "Fill an empty or missing data folder from a backup (- is stdin), and verify it. When the backup is cut off or altered, or the\n" +
+	c := &cobra.Command{Use: "restore FILE --data DIR", Short: "Fill an empty data folder or database from a backup, and verify it", Args: exactly("FILE"),
+		Long: "Fill an empty or missing data folder, or an empty database, from a backup (- is stdin), and verify it. When the backup is cut off or altered, or the\n" +
 			"command is stopped, the folder stays empty; when it is killed, `weir serve` refuses what it left."}
-	c.Flags().StringVar(&data, "data", "", "data `folder`, empty or missing")
+	c.Flags().StringVar(&data, "data", "", "data `folder`, empty or missing, or postgres://user:password@host/database")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if data == "" {
@@ -126,7 +129,7 @@ func (a *app) restore() *cobra.Command {
 			return a.printJSON(admin.NewLedgerView(currency).Report(report))
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(a.out, "%s: %d entries: credits %s, posted %s, held %s in %d open reservations\n", data, report.Entries, report.Credits, report.Posted, report.Held, report.Open)
+			_, err = fmt.Fprintf(a.out, "%s: %d entries: credits %s, posted %s, held %s in %d open reservations\n", config.DataName(data), report.Entries, report.Credits, report.Posted, report.Held, report.Open)
 		}
 		return err
 	}
@@ -156,6 +159,9 @@ func (u untilDone) Write(p []byte) (int, error) {
 
 // restoreInto restores into a folder that is empty or missing, and leaves it so on failure.
 func restoreInto(dir string, in io.Reader) (report ledger.Report, currency string, err error) {
+	if store.IsDatabase(dir) {
+		return restoreAt(dir, in, clearStore)
+	}
 	entries, err := os.ReadDir(dir)
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
@@ -164,7 +170,14 @@ func restoreInto(dir string, in io.Reader) (report ledger.Report, currency strin
 	case len(entries) > 0:
 		return report, "", fmt.Errorf("%s is not empty; a backup is restored into a folder that is empty or missing", dir)
 	}
-	st, err := store.Open(dir)
+	return restoreAt(dir, in, func(st ledger.Store) error {
+		return errors.Join(st.Close(), clearFolder(dir, missing))
+	})
+}
+
+// restoreAt restores into a store; clear takes away what a failure left.
+func restoreAt(at string, in io.Reader, clear func(ledger.Store) error) (report ledger.Report, currency string, err error) {
+	st, err := store.Open(at)
 	if err != nil {
 		return report, "", err
 	}
@@ -173,10 +186,30 @@ func restoreInto(dir string, in io.Reader) (report ledger.Report, currency strin
 	}
 	e, _ := errors.AsType[*llm.Error](err)
 	theirs := e != nil && e.Code == "store_not_empty" // somebody filled it since it was looked at
-	if err = errors.Join(err, st.Close()); err != nil && !theirs {
-		err = errors.Join(err, clearFolder(dir, missing))
+	if err != nil && !theirs {
+		err = errors.Join(err, clear(st))
 	}
-	return report, currency, err
+	return report, currency, errors.Join(err, st.Close())
+}
+
+// clearStore takes away what a restore left in a database; what says that it is being restored goes last.
+func clearStore(st ledger.Store) error {
+	for {
+		var all []ledger.Write
+		err := st.Scan(nil, nil, false, func(k, _ []byte) bool {
+			all = append(all, ledger.Write{Key: bytes.Clone(k)})
+			return len(all) < 4_096
+		})
+		if len(all) > 1 {
+			all = slices.DeleteFunc(all, func(w ledger.Write) bool { return ledger.IsRestoring(w.Key) })
+		}
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		if err := st.Apply(all, true); err != nil {
+			return err
+		}
+	}
 }
 
 // clearFolder takes away what a restore left, and the folder too if it was missing before.

@@ -173,8 +173,16 @@ func (a *app) doctor() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			o := doctor.Options{Path: path, Env: a.env, Clock: a.clock, Prove: a.prove,
 				Open: func(data string) (ledger.Store, error) {
-					st, err := store.Open(data)
+					open := store.Open
+					if store.IsDatabase(data) { // which a look would make tables in
+						open = store.OpenExisting
+					}
+					st, err := open(data)
 					return untilStopped{st, c.Context()}, err
+				},
+				Database: func(ctx context.Context, data string) (doctor.Database, error) {
+					found, err := store.Examine(ctx, data, a.clock)
+					return doctor.Database(found), err
 				}}
 			o.Windows = func(ctx context.Context, url string) (doctor.Windows, error) {
 				h, err := store.WindowsHealth(ctx, url, a.clock.Wall)

@@ -115,7 +115,7 @@ func (g *gateway) openLedger() (ledger.State, error) {
 	o.Log = g.log
 	l, state, err := ledger.Open(st, o, g.clock)
 	if err != nil {
-		return state, fmt.Errorf("opening the ledger in %s: %w", g.cfg.Data, err)
+		return state, fmt.Errorf("opening the ledger in %s: %w", config.DataName(g.cfg.Data), err)
 	}
 	g.ledger = l
 	g.onClose(l.Close)
@@ -215,10 +215,16 @@ func (g *gateway) decisionLog() (func([]byte) error, error) {
 	return f.Append, nil
 }
 
-// cacheDir is where compiled modules live: beside the data, where it is a folder.
+// cacheDir is where compiled modules live: beside the data, where it is a folder; else in the folder that systemd gives a
+// unit for its state, or in the user's for caches.
 func cacheDir(data string) (string, error) {
 	folder := strings.TrimPrefix(data, "badger://")
-	if strings.Contains(folder, "://") {
+	state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	switch {
+	case !strings.Contains(folder, "://"):
+	case state != "":
+		folder = state
+	default:
 		user, err := os.UserCacheDir()
 		if err != nil {
 			return "", fmt.Errorf("finding a folder for compiled modules: %w", err)

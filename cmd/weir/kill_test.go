@@ -35,6 +35,14 @@ func (p *process) log() string { return p.stderr.stderr() }
 // serve writes a configuration for a simulated upstream that runs in the test, and starts a gateway process.
 func serve(t *testing.T, more string) *process {
 	t.Helper()
+	p := prepare(t, more)
+	p.start()
+	return p
+}
+
+// prepare is serve without the start.
+func prepare(t *testing.T, more string) *process {
+	t.Helper()
 	up, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +61,6 @@ models:
   gpt-4o-mini: {price: {input_per_1m: 1.08, output_per_1m: 4.32}}
   slow: {target: "gpt-4o-mini+pace=20ms,out=2000", price: {input_per_1m: 1.08, output_per_1m: 4.32}}
 %s`, base, admin, up.Addr(), more))
-	p.start()
 	t.Cleanup(p.kill)
 	return p
 }
@@ -122,7 +129,7 @@ func (p *process) ready() {
 
 // kill is kill -9: nothing in the process gets to run.
 func (p *process) kill() {
-	if p.cmd.ProcessState == nil {
+	if p.cmd != nil && p.cmd.ProcessState == nil {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-gateway/weir/store"
 )
 
-// books are the ledger that a command is about: a running gateway's, or that in the data folder of a stopped one.
+// books are the ledger that a command is about: a running gateway's, or that in the data folder or database of a stopped one.
 type books struct {
 	*remote
 	cmd        *cobra.Command
@@ -32,7 +32,7 @@ const whichLedger = "The ledger is that of a stopped gateway with --data or -c, 
 func (a *app) books(c *cobra.Command) *books {
 	b := &books{remote: a.remoteFlags(c), cmd: c}
 	b.patient = true
-	c.PersistentFlags().StringVar(&b.data, "data", "", "data `folder` of a stopped gateway")
+	c.PersistentFlags().StringVar(&b.data, "data", "", "data `folder` of a stopped gateway, or its postgres:// URL")
 	c.PersistentFlags().StringVarP(&b.file, "config", "c", "", "configuration `file` of a stopped gateway, for its data folder")
 	return b
 }

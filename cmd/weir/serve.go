@@ -53,7 +53,7 @@ func (a *app) runServe(ctx context.Context, path string) error {
 	if err == nil { // from the first answer on no change of a file is missed
 		debug.FreeOSMemory() // starting took twice what is left of it: vocabularies as text, entries that were read again
 		g.start()
-		g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", cfg.Data)
+		g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", config.DataName(cfg.Data))
 		g.pairs.remind(g.log, g.clock.Wall())
 		err = g.superviseUntil(ctx)
 		cancel()

@@ -150,7 +150,10 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{valid + "tiers: [{name: pro}]\npolicies: {tenant_tier_envelopes: {pro: {max_multiplier: 2000000}}}\n", "policies.tenant_tier_envelopes.pro.max_multiplier"},
 		{valid + "policies: {envelope: {max_overdraft: -1}}\n", "out of range"},
 		{valid + "policies: {labels: [{name: a, source: key}, {name: a, source: key}]}\n", `label "a" stands twice`},
-		{valid + "data: postgres://x\n", `"postgres" is not known`},
+		{valid + "data: redis://x\n", `"redis" is not known`},
+		{valid + "data: postgres://weir:hunter2@db\n", "weir.yaml:2:7: data: the URL names no database"},
+		{valid + "data: postgres://weir:hun/hunter2@db/weir\n", "percent-encoded"},
+		{valid + "data: postgresql://weir:1/hunter2@db/weir\n", "percent-encoded"},
 		{valid + "data: config.go\n", "config.go is a file"},
 		{valid + "data: badger://rel\n", "weir.yaml:2:7: data: badger:// takes an absolute folder"},
 		{valid + "channels:\n  - {name: a, provider: openai, base_url: http://h, weight: 0}\n", "weir.yaml:3:61: channels[0].weight: 0 is out of range; it takes 1 to 1000"},
@@ -287,15 +290,19 @@ func TestShowHidesSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Data = "postgres://weir:opens-the-books@db.example.com/weir?sslpassword=opens-the-key"
 	c.Alerts.Secret, c.Alerts.URL = "signs-the-alerts", "https://ops:opens-the-hook@example.com/hook"
 	text, err := yaml.Marshal(c.Redacted())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"f00d", "sk-o", "sk-a", "signs-the-alerts", "opens-the-hook"} {
+	for _, secret := range []string{"f00d", "sk-o", "sk-a", "signs-the-alerts", "opens-the-hook", "opens-the-books", "opens-the-key"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("show prints %s", secret)
 		}
+	}
+	if !strings.Contains(string(text), "postgres://db.example.com/weir\n") {
+		t.Errorf("show does not name the database: %s", text)
 	}
 	if c.Channels[0].Credential != "sk-o" || c.Alerts.Secret != "signs-the-alerts" {
 		t.Error("redacting changed the configuration itself")

@@ -23,11 +23,25 @@ func (c *Config) Redacted() *Config {
 			*s = hidden
 		}
 	}
+	out.Data = DataName(out.Data)
 	if u, err := url.Parse(out.Alerts.URL); err == nil && u.User != nil {
 		u.User = url.User("hidden")
 		out.Alerts.URL = u.String()
 	}
 	return &out
+}
+
+// DataName is the setting data as it may be shown: of a database without user, password and parameters.
+func DataName(data string) string {
+	scheme, _, found := strings.Cut(data, "://")
+	if !found || scheme == "badger" {
+		return data
+	}
+	u, err := url.Parse(data)
+	if err != nil || u.User == nil && strings.Contains(data, "@") {
+		return scheme + "://" + hidden
+	}
+	return scheme + "://" + u.Host + u.EscapedPath()
 }
 
 //go:embed descriptions.txt

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -136,11 +137,14 @@ func (c *Config) validateListeners() error {
 		oneOf("log.format", c.Log.Format))
 }
 
-// checkData refuses what cannot be a folder, before anything is opened.
+// checkData refuses what cannot be a folder or a database, before anything is opened.
 func checkData(data string) error {
 	folder, ok := strings.CutPrefix(data, "badger://")
-	if scheme, _, other := strings.Cut(data, "://"); other && !ok {
-		return wrong("data", "a store of kind %q is not known; use a folder, such as ./data, or badger:///folder", scheme)
+	switch scheme, _, other := strings.Cut(data, "://"); {
+	case other && (scheme == "postgres" || scheme == "postgresql"):
+		return checkDatabase(data)
+	case other && !ok:
+		return wrong("data", "a store of kind %q is not known; use a folder, such as ./data, badger:///folder or postgres://user:password@host/database", scheme)
 	}
 	if ok && !filepath.IsAbs(folder) {
 		return wrong("data", "badger:// takes an absolute folder, as in badger:///var/lib/weir; a relative one goes without, as in ./data")
@@ -150,6 +154,18 @@ func checkData(data string) error {
 	}
 	if st, err := os.Stat(folder); err == nil && !st.IsDir() {
 		return wrong("data", "%s is a file; a folder is needed", folder)
+	}
+	return nil
+}
+
+// checkDatabase repeats nothing of a URL that it refuses: what is wrong may be in the password.
+func checkDatabase(data string) error {
+	u, err := url.Parse(data)
+	switch {
+	case err != nil || u.User == nil && strings.Contains(data, "@"): // a / or # of the password ended the host
+		return wrong("data", "this is not a URL of PostgreSQL's, postgres://user:password@host:5432/database; is every character of the password that is neither letter nor digit percent-encoded?")
+	case strings.Trim(u.Path, "/") == "" && !u.Query().Has("dbname"):
+		return wrong("data", "the URL names no database; write postgres://user:password@host:5432/database")
 	}
 	return nil
 }

@@ -67,6 +67,8 @@ type Options struct {
 	Open func(data string) (ledger.Store, error)
 	// Windows asks the server of shared windows at a URL about itself.
 	Windows func(ctx context.Context, url string) (Windows, error)
+	// Database tells what the server of a database says of itself; it is asked where data is no folder.
+	Database func(ctx context.Context, data string) (Database, error)
 	// Ask is GET of the admin API of the gateway at the URL Gateway, which is looked at where there is no file; nil: none is
 	// known.
 	Ask     func(ctx context.Context, path string) ([]byte, error)
@@ -92,6 +94,8 @@ func Run(ctx context.Context, o Options) []Check {
 	folder, local := folderOf(c.Data)
 	if local {
 		checks = append(checks, checkSync(folder, o.Clock), checkSpace(folder))
+	} else if o.Database != nil {
+		checks = append(checks, checkDatabase(ctx, c.Data, o.Database)...)
 	}
 	checks = append(checks, checkStore(c.Data, o.Open))
 	if s := &c.Limits.Shared; s.URL != "" && o.Windows != nil {
@@ -242,6 +246,9 @@ func checkStore(data string, open func(string) (ledger.Store, error)) Check {
 	if e, ok := errors.AsType[*llm.Error](err); ok && e.Code == "store_locked" {
 		return inUse(data, e)
 	}
+	if e, ok := errors.AsType[*llm.Error](err); ok && e.Kind == llm.KindNotFound {
+		return Check{Name: "store", Detail: e.Message + "; serve will make it"}
+	}
 	if err != nil {
 		return Check{"store", Fail, err.Error(), "see that the data folder is whole and may be read, or restore it from a copy"}
 	}
@@ -258,7 +265,10 @@ func checkStore(data string, open func(string) (ledger.Store, error)) Check {
 
 // inUse is the finding on a store that another process has, which is as it should be while that process lives.
 func inUse(data string, locked *llm.Error) Check {
-	folder, _ := folderOf(data)
+	folder, local := folderOf(data)
+	if !local { // the server tells of living owners only
+		return Check{Name: "store", Detail: locked.Message + "; `weir ledger verify` proves the ledger of a gateway that runs"}
+	}
 	raw, _ := os.ReadFile(filepath.Join(folder, "LOCK")) // where the store's owner leaves its number
 	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err == nil && pid > 0 && alive(pid) {
