@@ -132,3 +132,42 @@ func wantAll(t *testing.T, s *postgres.Store, acknowledged map[uint64]bool) {
 	}
 	t.Logf("%d acknowledged, %d recorded", len(acknowledged), len(recorded))
 }
+
+// TestServerHangsUnderTheLedger: a server that answers nothing has new requests refused after stall_ms; when it goes on, so
+// does everything, and an ending that waited is written.
+func TestServerHangsUnderTheLedger(t *testing.T) {
+	srv, url := storetest.Postgres(t)
+	s := open(t, url)
+	l := start(t, s, ledger.Options{StallMS: 200})
+	id := l.NextID()
+	if err := write(l, reserve(id, 1)); err != nil {
+		t.Fatal(err)
+	}
+	resume := srv.Pause(t)
+	seq, err := l.Append(settle(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the ledger is down", func() bool { return l.Healthy() != nil })
+	if _, err := l.Append(reserve(l.NextID(), 1)); err == nil {
+		t.Error("a reserve was taken while the server hangs")
+	}
+	resume()
+	if err := l.Wait(t.Context(), seq, 30*time.Second); err != nil {
+		t.Errorf("the ending: %v", err)
+	}
+	until(t, "the ledger is up", func() bool { return l.Healthy() == nil })
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantAll(t, s, map[uint64]bool{id: true})
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
