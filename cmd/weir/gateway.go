@@ -130,7 +130,6 @@ func (g *gateway) openLedger() (ledger.State, error) {
 func (g *gateway) share(limits *limit.Options, random io.Reader) error {
 	at := g.cfg.Limits.Shared.URL
 	if at == "" {
-		g.log.Info("single-machine limits: limits.shared.url names no server")
 		return nil
 	}
 	var number [8]byte

@@ -54,6 +54,9 @@ func (a *app) runServe(ctx context.Context, path string) error {
 		debug.FreeOSMemory() // starting took twice what is left of it: vocabularies as text, entries that were read again
 		g.start()
 		g.log.Info("serving", "clients", g.pairs.baseURL("listen", g.clients), "admin", g.pairs.baseURL("admin", g.admins), "data", config.DataName(cfg.Data))
+		if cfg.Limits.Shared.URL == "" {
+			g.log.Info("single-machine limits: limits.shared.url names no server")
+		}
 		g.pairs.remind(g.log, g.clock.Wall())
 		err = g.superviseUntil(ctx)
 		cancel()
