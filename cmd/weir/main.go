@@ -109,7 +109,7 @@ func (a *app) root() *cobra.Command {
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(helpOf(root))
-	root.AddCommand(a.demo(), a.serve(), a.attack(), a.bench(), a.benchBare(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.backup(), a.restore(), a.policyCommand(), a.tenantCommand())
+	root.AddCommand(a.demo(), a.serve(), a.attack(), a.bench(), a.benchBare(), a.upstreamSim(), a.configCommand(), a.doctor(), a.version(), a.ledgerCommand(), a.backup(), a.restore(), a.storeCommand(), a.policyCommand(), a.tenantCommand())
 	root.AddCommand(a.objectCommands()...)
 	return root
 }

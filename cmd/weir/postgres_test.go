@@ -172,3 +172,40 @@ func killInTurn(t *testing.T, durability string, kills ...func(*process, *storet
 		t.Error(p.log())
 	}
 }
+
+// TestStoreCopy: a store is copied into an empty one of another kind and back; both serve the same, and what cannot be copied
+// leaves nothing behind.
+func TestStoreCopy(t *testing.T) {
+	p := serve(t, "")
+	key := p.key("--monthly-quota", "50")
+	p.spend(key, 3)
+	folder := p.env["DATA"]
+	srv, url := storetest.Postgres(t)
+	back := filepath.Join(t.TempDir(), "back")
+	if _, stderr, code := weir(t, nil, "store", "copy", "--from", folder, "--to", url); code != exitFail || !strings.Contains(stderr, "in use") {
+		t.Errorf("from a folder that is served: exit %d, %s", code, stderr)
+	}
+	p.kill()
+	p.start() // settles what was open
+	p.stop()
+	out := must(t, nil, "store", "copy", "--from", folder, "--to", url)
+	if !strings.Contains(out, "on both sides") || strings.Contains(out, "password") {
+		t.Errorf("said %s", out)
+	}
+	if _, stderr, code := weir(t, nil, "store", "copy", "--from", folder, "--to", url); code != exitFail || !strings.Contains(stderr, "not") {
+		t.Errorf("into a store that is not empty: exit %d, %s", code, stderr)
+	}
+	if _, stderr, code := weir(t, nil, "store", "copy", "--from", filepath.Join(t.TempDir(), "none"), "--to", srv.Database(t)); code != exitFail || stderr == "" {
+		t.Errorf("from nowhere: exit %d, %s", code, stderr)
+	}
+	must(t, nil, "store", "copy", "--from", url, "--to", "badger://"+back)
+	for _, data := range []string{url, back} {
+		p.env["DATA"] = data
+		p.verify()
+		p.start()
+		if got := p.status(key, hello); got != http.StatusOK {
+			t.Errorf("%s answers %d", data, got)
+		}
+		p.stop()
+	}
+}
