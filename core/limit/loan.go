@@ -134,12 +134,19 @@ func (r *remote) waitOf(now time.Duration, l *loan) time.Duration {
 	return max(l.wait-(now-r.asked), r.asked+loanPause-now, time.Millisecond)
 }
 
+// untold is the slot of what was spent while the server is away. It is never told: charged when the server is back, it would
+// keep a minute's worth of tokens out for a minute more.
+const untold = math.MaxUint64
+
 // spendLocked takes n from the loan and returns the slot it is counted in; 0: it is owed.
 func (l *loan) spendLocked(now time.Duration, r *remote, n int64) uint64 {
 	l.spent = plus(l.spent, n)
 	if now < r.until && l.left >= n {
 		l.left -= n
 		return l.slot
+	}
+	if r.by.away.Load() {
+		return untold
 	}
 	l.debt = plus(l.debt, n)
 	return 0
@@ -159,13 +166,22 @@ func (m *meter) spendLocked(now time.Duration, requests, tokens int64) (requests
 		tokensSlot = r.tokens.spendLocked(now, r, tokens)
 	}
 	low := r.until-now < LoanLife/4 || r.requests.left < r.requests.lent/4 || r.tokens.left < r.tokens.lent/4
-	if low && r.busy == nil && !r.fresh(now) {
-		select {
-		case r.by.renewals <- m:
-		default:
-		}
+	if low {
+		m.renewLocked(now)
 	}
 	return requestsSlot, tokensSlot
+}
+
+// renewLocked sees to it that the server hears of the meter soon.
+func (m *meter) renewLocked(now time.Duration) {
+	r := m.mu.remote
+	if r.busy != nil || r.fresh(now) || r.by.away.Load() {
+		return
+	}
+	select {
+	case r.by.renewals <- m:
+	default:
+	}
 }
 
 // returnLocked gives back n of what was spent: to the loan it came from, if that is still there, else to the server.
@@ -179,12 +195,14 @@ func (m *meter) returnLocked(now time.Duration, tokens bool, slot uint64, n int6
 		l = &r.tokens
 	}
 	switch {
+	case slot == untold:
 	case slot == 0:
 		l.debt = max(l.debt-n, 0)
 	case slot == l.slot && now < r.until:
 		l.left += n
 	default:
 		r.giveBack(tokens, slot, n)
+		m.renewLocked(now)
 	}
 }
 
@@ -301,8 +319,14 @@ func (x *sharing) borrow(s *step) error {
 		a.m.mu.Unlock()
 	}
 	err := x.exchange(meters, begun, x.call)
+	late := time.NewTimer(x.Timeout)
+	defer late.Stop()
 	for i, w := range waits {
-		<-w // its call has a deadline
+		select {
+		case <-w:
+		case <-late.C:
+			return ErrAway
+		}
 		others[i].mu.Lock()
 		if others[i].mu.remote.failed {
 			err = ErrAway
@@ -366,25 +390,7 @@ func (x *sharing) renew(m *meter) {
 		}
 		break
 	}
-	if x.away.Load() {
-		x.giveUp(meters, begun)
-		return
-	}
 	_ = x.exchange(meters, begun, x.call)
-}
-
-// giveUp ends exchanges without asking.
-func (x *sharing) giveUp(meters []*meter, begun []*Exchange) {
-	for i, m := range meters {
-		m.mu.Lock()
-		m.finishLocked(begun[i], ErrAway)
-		m.mu.Unlock()
-	}
-	x.lent.Lock()
-	defer x.lent.Unlock()
-	for _, m := range meters {
-		x.lent.meters[m] = struct{}{}
-	}
 }
 
 // tidy brings back what is lent and not spent in time, pays what is owed, and keeps concurrency alive. At the end

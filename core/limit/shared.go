@@ -94,7 +94,7 @@ type Exchange struct {
 
 	Back []Back // of earlier loans: not spent, or taken back
 
-	// What was spent beyond all loans, as debt of running answers or while the server was away: charged to now, whether or
+	// What was spent beyond all loans, by running answers or past a server that was late: charged to now, whether or
 	// not it fits, before anything is lent.
 	DebtRequests, DebtTokens int64
 

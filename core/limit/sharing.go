@@ -432,7 +432,8 @@ func (x *sharing) reportUntilStopped() {
 	for {
 		select {
 		case <-x.owner.stop:
-			x.reportAll(x.gatherReports(batch[:0]))
+			for len(x.reports) > 0 && x.reportAll(x.gatherReports(batch[:0])) {
+			}
 			return
 		case t := <-x.reports:
 			batch = x.gatherReports(append(batch[:0], t))

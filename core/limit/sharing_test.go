@@ -513,8 +513,8 @@ func TestOutage(t *testing.T) {
 	if s := g.Shared(); s.Away || len(told) != 2 || told[1] != nil {
 		t.Fatalf("%+v, told %v", s, told)
 	}
-	// What was spent of the model meanwhile is told, so the other gateway sees it.
-	for range 5 {
+	// What was admitted meanwhile is past: the server begins with the room it has.
+	for range 10 {
 		c.gateways[1].admit(claim(1, dim(aModel, Limits{QPS: 10})))
 	}
 	c.gateways[1].refuse(claim(1, dim(aModel, Limits{QPS: 10})))
@@ -600,4 +600,23 @@ func TestLateServer(t *testing.T) {
 	if use := c.gateways[1].use(keyID(3)); use.Concurrency != 3 {
 		t.Fatalf("%+v", use)
 	}
+}
+
+// What a long answer gives back at a gateway that is idle by then, others have at once.
+func TestLoanComesBackFromAnIdleGateway(t *testing.T) {
+	c := newCluster(t, 2, Sharing{})
+	ask := func() *Claim { return claim(900, dim(aModel, Limits{TPM: 1000})) }
+	res := c.gateways[0].admit(ask())
+	for range 3 {
+		c.clock.Advance(5 * time.Second)
+		c.settle()
+	}
+	if n := len(c.gateways[0].sharing.lent.meters); n != 0 {
+		t.Fatalf("%d meters owe the server a look", n)
+	}
+	c.gateways[1].refuse(ask())
+	res.Release()
+	c.settle()
+	c.clock.Advance(loanPause)
+	c.gateways[1].admit(ask())
 }
