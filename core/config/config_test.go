@@ -36,6 +36,9 @@ func TestExampleDocumentsEverySetting(t *testing.T) {
 			t.Errorf("examples/weir.yaml does not document %s", name)
 		}
 	}
+	if !strings.Contains(string(text), "redis://cache.example.com:6379/0\n") {
+		t.Errorf("show does not name the server of windows: %s", text)
+	}
 	if c.Channels[0].Credential != "sk-o" || c.Admin.Token != "f00df00d-5ca1ab1e" {
 		t.Errorf("environment variables were not expanded: %+v", c.Channels[0])
 	}
@@ -291,12 +294,13 @@ func TestShowHidesSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Data = "postgres://weir:opens-the-books@db.example.com/weir?sslpassword=opens-the-key"
+	c.Limits.Shared.URL = "redis://weir:opens-the-windows@cache.example.com:6379/0"
 	c.Alerts.Secret, c.Alerts.URL = "signs-the-alerts", "https://ops:opens-the-hook@example.com/hook"
 	text, err := yaml.Marshal(c.Redacted())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"f00d", "sk-o", "sk-a", "signs-the-alerts", "opens-the-hook", "opens-the-books", "opens-the-key"} {
+	for _, secret := range []string{"f00d", "sk-o", "sk-a", "signs-the-alerts", "opens-the-hook", "opens-the-books", "opens-the-key", "opens-the-windows"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("show prints %s", secret)
 		}

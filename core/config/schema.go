@@ -23,7 +23,7 @@ func (c *Config) Redacted() *Config {
 			*s = hidden
 		}
 	}
-	out.Data = DataName(out.Data)
+	out.Data, out.Limits.Shared.URL = DataName(out.Data), DataName(out.Limits.Shared.URL)
 	if u, err := url.Parse(out.Alerts.URL); err == nil && u.User != nil {
 		u.User = url.User("hidden")
 		out.Alerts.URL = u.String()
