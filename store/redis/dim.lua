@@ -17,8 +17,7 @@ local function dimension(i, qrule, trule, now)
 end
 
 local function open(d, now)
-  redis.call('ZREMRANGEBYSCORE', d.c, '-inf', now)
-  d.open = redis.call('ZCARD', d.c)
+  d.open = redis.call('ZCOUNT', d.c, now + 1, '+inf')
 end
 
 -- keep writes what has changed and sees to it that no key stays for ever: the keys expire together, not before a minute

@@ -53,6 +53,7 @@ if admitted and not again and dry == 0 then
       local s, l = gcharge(d.qps, now, d.bq, d.requests, now, hold .. ':' .. part)
       local k = #r[6]
       r[6][k + 1], r[6][k + 2], r[6][k + 3], r[6][k + 4] = part, d.requests, s, l
+      trim(d.c, now, now)
       redis.call('ZADD', d.c, now + HOLDLIFE, hold)
     end
     d.charged = d.requests > 0

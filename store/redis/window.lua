@@ -217,11 +217,13 @@ end
 local function logged(key) return {log = key, span = QPS, level = false, fresh = false} end
 
 local function loglevel(q, now)
-  if not q.level then
-    redis.call('ZREMRANGEBYSCORE', q.log, '-inf', now - q.span)
-    q.level = redis.call('ZCARD', q.log)
-  end
+  if not q.level then q.level = redis.call('ZCOUNT', q.log, now - q.span + 1, '+inf') end
   return q.level
+end
+
+-- trim forgets what is over, one time in sixteen, which is cheaper than each time and keeps the set nearly as short.
+local function trim(key, now, before)
+  if now % 16 == 0 then redis.call('ZREMRANGEBYSCORE', key, '-inf', before) end
 end
 
 local function logscore(q, rank)
@@ -232,6 +234,7 @@ end
 local function logwait(q, now, target)
   local over = loglevel(q, now) - target
   if over <= 0 then return 0 end
+  redis.call('ZREMRANGEBYSCORE', q.log, '-inf', now - q.span)
   return logscore(q, over - 1) + q.span - now
 end
 
@@ -298,6 +301,7 @@ local function gcharge(g, now, b, n, last, member)
   local s, l, w = 0, 0, g.short
   if w.log then
     w.fresh = loglevel(w, now) == 0
+    trim(w.log, now, now - w.span)
     for i = 1, n do redis.call('ZADD', w.log, now, i == 1 and member or member .. ':' .. i) end
   else
     s = add(w, now, b.rate, n, last)
