@@ -131,8 +131,9 @@ type sharing struct {
 // report is what the server is told of a hold without being asked: that it was made here alone, has grown, or has ended.
 type report struct {
 	Ending
-	made *Order
-	at   time.Duration // of made
+	made  *Order
+	at    time.Duration // of made
+	heard bool
 }
 
 func newSharing(o Sharing, owner *Memory) *sharing {
@@ -341,17 +342,22 @@ func (x *sharing) watch(n int) {
 func (x *sharing) beat(now time.Duration) {
 	var batch []Ending
 	for _, h := range x.owner.table.holds() {
-		if e, ok := h.sign(now); ok {
-			batch = append(batch, e)
+		e, ok := h.sign(now)
+		if !ok {
+			continue
 		}
-		if len(batch) == reportsBatch {
-			x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, batch) })
+		if batch = append(batch, e); len(batch) == reportsBatch {
+			if !x.beatAll(batch) { // the others would wait as long for nothing, and so would the next ping
+				return
+			}
 			batch = batch[:0]
 		}
 	}
-	if len(batch) > 0 {
-		x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, batch) })
-	}
+	x.beatAll(batch)
+}
+
+func (x *sharing) beatAll(batch []Ending) (heard bool) {
+	return len(batch) == 0 || x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, batch) })
 }
 
 // sign is a sign of life of an open hold that is shared and not new. It never waits: a hold that is busy is beside itself,
@@ -466,18 +472,20 @@ func (x *sharing) reportAll(batch []report) bool {
 	var open, closed []Ending
 	for i := range batch {
 		switch t := &batch[i]; {
+		case t.heard:
 		case t.made != nil && x.owner.clock.Mono()-t.at >= madeLately:
 		case t.made != nil:
 			if !x.quietly(func(ctx context.Context) error { return x.Server.Take(ctx, t.made) }) {
 				return false
 			}
+			t.heard = true
 		case t.Open:
 			open = append(open, t.Ending)
 		default:
 			closed = append(closed, t.Ending)
 		}
 	}
-	return (len(open) == 0 || x.quietly(func(ctx context.Context) error { return x.Server.Beat(ctx, open) })) &&
+	return x.beatAll(open) &&
 		(len(closed) == 0 || x.quietly(func(ctx context.Context) error { return x.Server.End(ctx, closed) }))
 }
 

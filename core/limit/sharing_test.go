@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -16,14 +17,17 @@ type naive struct {
 	clock llm.Clock
 	mu    struct {
 		sync.Mutex
-		fail                  error
+		fail, failEnd         error
 		slots                 uint64
 		requests, tokens      map[ID][]serverCharge
 		open                  map[ID]map[HoldID]time.Duration
 		granted               map[ID]map[uint64]int64
 		takes, ends, exchange int
+		beats                 int
+		last                  Exchange // as it was asked
 	}
 	gateways int64
+	during   func() // an exchange, when the server has answered and the gateway has not heard yet
 }
 
 type serverCharge struct {
@@ -142,6 +146,9 @@ func (s *naive) End(_ context.Context, endings []Ending) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
+	if s.mu.failEnd != nil {
+		return s.mu.failEnd
+	}
 	for i := range endings {
 		e := &endings[i]
 		s.mu.ends++
@@ -161,8 +168,10 @@ func (s *naive) End(_ context.Context, endings []Ending) error {
 
 func (s *naive) Beat(_ context.Context, endings []Ending) error {
 	defer s.mu.Unlock()
-	if err := s.enter(); err != nil {
-		return err
+	s.mu.Lock()
+	s.mu.beats++
+	if s.mu.fail != nil {
+		return s.mu.fail
 	}
 	for i := range endings {
 		s.comeTo(&endings[i], false)
@@ -188,7 +197,15 @@ func (s *naive) lend(all map[ID][]serverCharge, id ID, now, span time.Duration, 
 	return n, s.mu.slots, sumSince(all[id], now-span), wait
 }
 
-func (s *naive) Borrow(_ context.Context, exchanges []*Exchange) error {
+func (s *naive) Borrow(ctx context.Context, exchanges []*Exchange) error {
+	err := s.borrow(ctx, exchanges)
+	if s.during != nil {
+		s.during()
+	}
+	return err
+}
+
+func (s *naive) borrow(_ context.Context, exchanges []*Exchange) error {
 	defer s.mu.Unlock()
 	if err := s.enter(); err != nil {
 		return err
@@ -196,6 +213,7 @@ func (s *naive) Borrow(_ context.Context, exchanges []*Exchange) error {
 	now := s.clock.Mono()
 	for _, e := range exchanges {
 		s.mu.exchange++
+		s.mu.last = *e
 		for _, b := range e.Back {
 			all := s.mu.requests[e.ID]
 			if b.Tokens {
@@ -243,7 +261,7 @@ func newCluster(t *testing.T, n int, o Sharing) *cluster {
 	c.server = newNaive(c.clock, int64(n))
 	for i := range n {
 		o := o
-		o.Server, o.Gateway, o.Gateways, o.Timeout = c.server, uint64(i+1), n, time.Second
+		o.Server, o.Gateway, o.Gateways, o.Timeout = c.server, uint64(i+1), n, cmp.Or(o.Timeout, time.Second)
 		r := &rig{t: t, clock: c.clock, journal: new(tape)}
 		r.Memory = unswept(Options{Sharing: o}, c.clock, r.journal)
 		c.gateways = append(c.gateways, r)
