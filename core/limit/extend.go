@@ -112,7 +112,7 @@ func (s *step) topUp(h *hold, tokens llm.Tokens) {
 	for i := range h.n {
 		c := &h.charges[i]
 		if more := c.target(tokens) - c.total; more > 0 {
-			s.asks[s.n] = ask{m: c.m, tpm: c.tpm, cost: c.cost, rank: rankOf(c.m.id.Kind, i), loose: c.loose || h.money.Overrun != Cut,
+			s.asks[s.n] = ask{m: c.m, tpm: c.asked, cost: c.cost, rank: rankOf(c.m.id.Kind, i), loose: c.loose || h.money.Overrun != Cut,
 				tokens: more, held: uint8(i + 1)}
 			s.n++
 			s.lockLater(c.m)

@@ -21,6 +21,12 @@ type bound struct {
 	rate  int64 // what a token bucket drains per window
 }
 
+// terms are the bounds of one ask.
+type terms struct {
+	qps, tpm    bound
+	concurrency int64
+}
+
 // post is a charge that may still be adjusted: where it went, and how much of it.
 type post struct {
 	short, long uint64

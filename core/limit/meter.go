@@ -83,6 +83,7 @@ func (m *meter) pastLocked(now time.Duration) bool {
 type charge struct {
 	m     *meter
 	tpm   bound
+	asked bound  // tpm, before an outage made a share of it: what a top-up asks
 	cost  uint32 // 1/1000 of the tokens
 	layer uint8  // 0: of the claim; n: of the n-th Extend, dropped by Shrink
 	loose bool   // charged, never refuses
@@ -99,6 +100,10 @@ func (c *charge) beginLocked(now time.Duration, a *ask, layer uint8) {
 	mu := &a.m.mu
 	mu.open++
 	c.m, c.tpm, c.cost, c.layer, c.loose, c.total = a.m, a.tpm, a.cost, layer, a.loose, a.tokens
+	c.asked = a.tpm
+	if r := mu.remote; r != nil {
+		c.asked = a.whole.tpm
+	}
 	c.qps, c.qpsRate = mu.qps.charge(now, a.qps, 1, false), a.qps.rate
 	c.first = mu.tpm.charge(now, a.tpm, a.tokens, true)
 	c.qps.lent, c.first.lent = a.m.spendLocked(now, 1, a.tokens)

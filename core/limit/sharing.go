@@ -183,11 +183,12 @@ func (x *sharing) judge(s *step, away bool) error {
 	for i := range s.n {
 		a := &s.asks[i]
 		k := &x.kinds[a.m.id.Kind]
+		a.whole = terms{a.qps, a.tpm, a.concurrency}
 		switch {
 		case k.by == byWindow:
 		case !away:
 			a.by = k.by
-		case k.outage == Refuse:
+		case k.outage == Refuse && !a.told():
 			return fmt.Errorf("%s: %w", a.m.id.Kind, ErrAway)
 		case k.outage == Admit:
 			a.loose = true
@@ -210,6 +211,9 @@ func (x *sharing) judgeMore(s *step, h *hold, away bool) error {
 	}
 	return nil
 }
+
+// told asks only tell what a running answer has come to.
+func (a *ask) told() bool { return a.held > 0 && a.loose }
 
 // share reduces what is asked to one of n gateways' part of it.
 func (a *ask) share(n int64) {
@@ -403,7 +407,6 @@ func (x *sharing) madeAlone(s *step, h *hold, c *Claim) {
 		if a := &s.asks[i]; x.kinds[a.m.id.Kind].by == byServer {
 			ask := a.order()
 			ask.Loose = true
-			ask.QPS.Rate, ask.TPM.Rate = ask.QPS.Rate*int64(x.Gateways), ask.TPM.Rate*int64(x.Gateways)
 			o.Asks = append(o.Asks, ask)
 		}
 	}

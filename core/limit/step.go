@@ -17,6 +17,7 @@ type ask struct {
 	m           *meter
 	qps, tpm    bound
 	concurrency int64
+	whole       terms // of a shared dimension, what these are before an outage makes a share of them
 	tokens      int64 // weighted
 	qpsLeft     int64 // what the test found to be left; nothing where loose, which is not tested
 	tpmLeft     int64

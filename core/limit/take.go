@@ -73,7 +73,7 @@ func (a *ask) order() Ask {
 	if a.held > 0 {
 		requests = 0
 	}
-	return Ask{ID: a.m.id, QPS: a.qps.shared(), TPM: a.tpm.shared(), Concurrency: a.concurrency, Requests: requests,
+	return Ask{ID: a.m.id, QPS: a.whole.qps.shared(), TPM: a.whole.tpm.shared(), Concurrency: a.whole.concurrency, Requests: requests,
 		Tokens: a.tokens, Loose: a.loose}
 }
 
