@@ -57,6 +57,7 @@ func (m *Memory) extendLocked(s *step, h *hold, now time.Duration, more bool, ou
 
 // lockMore gathers and locks the step of an Extend. What is missing of loans is borrowed first.
 func (m *Memory) lockMore(s *step, h *hold, dims []Dim, output llm.Tokens, away bool) (time.Duration, error) {
+	var began time.Duration
 	for try, round := 0, 0; ; {
 		if err := m.gatherMore(s, h, dims, output, try > 0); err != nil {
 			return 0, err
@@ -73,7 +74,10 @@ func (m *Memory) lockMore(s *step, h *hold, dims []Dim, output llm.Tokens, away 
 			continue
 		}
 		now := m.clock.Mono()
-		if m.sharing == nil || round == borrowRounds || !s.lacksLocked(now) {
+		if round == 0 {
+			began = now
+		}
+		if m.sharing == nil || !s.lacksLocked(now) || m.sharing.enough(round, now-began) {
 			return now, nil
 		}
 		s.unlock()

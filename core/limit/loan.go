@@ -17,9 +17,9 @@ type remote struct {
 	back             []Back
 	until            time.Duration // loans are spent before
 	asked            time.Duration // when the last exchange began
+	heard            time.Duration // when it ended
 	busy             chan struct{} // closed when the running exchange ends; nil: none runs
 	failed           bool          // the last exchange failed
-	number           uint64        // of the last exchange
 
 	openMost  int64 // concurrency this gateway may have, before openUntil
 	openUntil time.Duration
@@ -27,7 +27,7 @@ type remote struct {
 	openHigh  int64 // the most that was open here since the last exchange
 	openShort bool  // the last exchange gave less than was wanted
 
-	terms Exchange // bounds of the latest ask, for renewals that no request waits for
+	terms terms // of the latest ask, for exchanges that no request waits for
 }
 
 // loan is one rate of a dimension as this gateway was lent it.
@@ -46,8 +46,8 @@ type loan struct {
 // loanPause is how soon after an exchange that gave too little the next one is made.
 const loanPause = 20 * time.Millisecond
 
-// fresh tells whether the server was asked so lately that it is not asked again without need.
-func (r *remote) fresh(now time.Duration) bool { return r.asked > 0 && now-r.asked < loanPause }
+// fresh tells whether the server has answered so lately that it is not asked again without need.
+func (r *remote) fresh(now time.Duration) bool { return r.heard > 0 && now-r.heard < loanPause }
 
 // reply is what loans say to an ask.
 type reply uint8
@@ -110,9 +110,10 @@ func (l *loan) room(most int64) int64 {
 	return most - (l.used - l.left)
 }
 
-// lacksLocked tells whether the server must be asked before the ask can be decided.
+// lacksLocked tells whether the server must be asked before the ask can be decided. What is charged and never refused is
+// decided already, but for a shadow, which has to know whether it would have been.
 func (a *ask) lacksLocked(now time.Duration) bool {
-	if a.by != byLoan || a.loose {
+	if a.by != byLoan || a.loose && !a.shadow {
 		return false
 	}
 	o, q, t := a.loanLocked(now)
@@ -131,7 +132,7 @@ func (s *step) lacksLocked(now time.Duration) bool {
 
 // waitOf is how long until an ask of n fits, as far as the server said; else when it may be asked again.
 func (r *remote) waitOf(now time.Duration, l *loan) time.Duration {
-	return max(l.wait-(now-r.asked), r.asked+loanPause-now, time.Millisecond)
+	return max(l.wait-(now-r.asked), r.heard+loanPause-now, time.Millisecond)
 }
 
 // untold is the slot of what was spent while the server is away. It is never told: charged when the server is back, it would
@@ -187,9 +188,6 @@ func (m *meter) renewLocked(now time.Duration) {
 // returnLocked gives back n of what was spent: to the loan it came from, if that is still there, else to the server.
 func (m *meter) returnLocked(now time.Duration, tokens bool, slot uint64, n int64) {
 	r := m.mu.remote
-	if r == nil || !r.loans || n <= 0 {
-		return
-	}
 	l := &r.requests
 	if tokens {
 		l = &r.tokens
@@ -218,17 +216,15 @@ func (r *remote) giveBack(tokens bool, slot uint64, n int64) {
 }
 
 // beginLocked makes the exchange that a meter needs for requests and tokens more. Where somebody waits for it, what is
-// left of the present loan goes back at once: it may be just what is missing.
-func (m *meter) beginLocked(now time.Duration, open, requests, tokens int64, waits bool) *Exchange {
+// left of the present loan goes back at once, as all of it does at the end: it may be just what is missing.
+func (m *meter) beginLocked(now time.Duration, open, requests, tokens int64, all bool) *Exchange {
 	r := m.mu.remote
-	if waits || now >= r.until {
+	if all || now >= r.until {
 		r.surrender()
 	}
-	e := r.terms
-	r.number++
-	e.Number = r.number
-	e.ID, e.Gateway, e.Back = m.id, r.by.Gateway, r.back
-	e.DebtRequests, e.DebtTokens = r.requests.debt, r.tokens.debt
+	e := Exchange{ID: m.id, Gateway: r.by.Gateway, Number: r.by.number.Add(1), Back: r.back,
+		QPS: r.terms.qps.shared(), TPM: r.terms.tpm.shared(), Concurrency: r.terms.concurrency,
+		DebtRequests: r.requests.debt, DebtTokens: r.tokens.debt}
 	since := max(now-r.asked, loanPause)
 	e.NeedRequests, e.WantRequests = requests, r.requests.wanted(since, requests, e.QPS.Most)
 	e.NeedTokens, e.WantTokens = tokens, r.tokens.wanted(since, tokens, e.TPM.Most)
@@ -238,6 +234,7 @@ func (m *meter) beginLocked(now time.Duration, open, requests, tokens int64, wai
 		e.WantOpen += max(e.WantOpen/4, 1)
 	}
 	r.openHigh = e.Open
+	r.openMost = min(r.openMost, e.WantOpen) // the rest may be lent to others by the time the answer is here
 	r.back = nil
 	for _, l := range []*loan{&r.requests, &r.tokens} {
 		l.debt, l.spent, l.want = 0, 0, 0
@@ -265,10 +262,10 @@ func (l *loan) wanted(since time.Duration, need, most int64) int64 {
 
 // finishLocked takes what an exchange brought. After one that failed nothing is known: what went back counts at the server
 // until its time is over, and what was owed is owed again.
-func (m *meter) finishLocked(e *Exchange, err error) {
+func (m *meter) finishLocked(now time.Duration, e *Exchange, err error) {
 	r := m.mu.remote
 	close(r.busy)
-	r.busy, r.failed = nil, err != nil
+	r.busy, r.failed, r.heard = nil, err != nil, max(now, 1)
 	if err != nil {
 		r.requests.debt = plus(r.requests.debt, e.DebtRequests)
 		r.tokens.debt = plus(r.tokens.debt, e.DebtTokens)
@@ -313,7 +310,7 @@ func (x *sharing) borrow(s *step) error {
 			r.requests.want, r.tokens.want = r.requests.want+requests, plus(r.tokens.want, a.tokens)
 			others, waits = append(others, a.m), append(waits, r.busy)
 		default:
-			r.terms = Exchange{QPS: a.qps.shared(), TPM: a.tpm.shared(), Concurrency: a.concurrency}
+			r.terms = a.whole
 			meters, begun = append(meters, a.m), append(begun, a.m.beginLocked(now, requests, requests, a.tokens, true))
 		}
 		a.m.mu.Unlock()
@@ -337,15 +334,22 @@ func (x *sharing) borrow(s *step) error {
 }
 
 // exchange makes exchanges that have begun, and ends them.
-func (x *sharing) exchange(meters []*meter, begun []*Exchange, call func(func(context.Context) error) error) error {
+func (x *sharing) exchange(meters []*meter, begun []*Exchange, call func(func(context.Context) error) error) (err error) {
 	if len(begun) == 0 {
 		return nil
 	}
 	x.borrows.Add(uint64(len(begun)))
-	err := call(func(ctx context.Context) error { return x.Server.Borrow(ctx, begun) })
+	err = ErrAway // unless the call returns
+	defer func() { x.finish(meters, begun, err) }()
+	return call(func(ctx context.Context) error { return x.Server.Borrow(ctx, begun) })
+}
+
+// finish ends exchanges: whoever waits for them goes on.
+func (x *sharing) finish(meters []*meter, begun []*Exchange, err error) {
+	now := x.owner.clock.Mono()
 	for i, m := range meters {
 		m.mu.Lock()
-		m.finishLocked(begun[i], err)
+		m.finishLocked(now, begun[i], err)
 		m.mu.Unlock()
 	}
 	x.lent.Lock()
@@ -353,7 +357,11 @@ func (x *sharing) exchange(meters []*meter, begun []*Exchange, call func(func(co
 		x.lent.meters[m] = struct{}{}
 	}
 	x.lent.Unlock()
-	return err
+}
+
+// enough tells whether a request has borrowed and waited for as long as it may.
+func (x *sharing) enough(rounds int, waited time.Duration) bool {
+	return rounds == borrowRounds || waited >= x.Timeout
 }
 
 // renewUntilStopped renews loans before anybody waits for them, and brings back those that nobody spends.
@@ -412,7 +420,11 @@ func (x *sharing) tidy(end bool) {
 		m.mu.Lock()
 		switch m.dueLocked(now, end) {
 		case dueNow:
-			meters, begun = append(meters, m), append(begun, m.beginLocked(now, 0, 0, 0, false))
+			e := m.beginLocked(now, 0, 0, 0, end)
+			if end {
+				e.WantRequests, e.WantTokens, e.WantOpen = 0, 0, e.Open
+			}
+			meters, begun = append(meters, m), append(begun, e)
 		case dueNever:
 			x.lent.Lock()
 			delete(x.lent.meters, m)
@@ -440,7 +452,7 @@ const (
 func (m *meter) dueLocked(now time.Duration, end bool) due {
 	r := m.mu.remote
 	owes := r.requests.left > 0 || r.tokens.left > 0 || len(r.back) > 0 || r.requests.debt > 0 || r.tokens.debt > 0
-	open := m.mu.open > 0 && r.terms.Concurrency > 0
+	open := m.mu.open > 0 && r.terms.concurrency > 0
 	switch {
 	case r.busy != nil:
 		return dueLater

@@ -200,6 +200,7 @@ func (m *Memory) lock(c *Claim, away bool) (*step, time.Duration, error) {
 		}
 	}
 	s := m.steps.Get().(*step)
+	var began time.Duration
 	for round := 0; ; round++ {
 		if err := m.lockMeters(s, c, away); err != nil {
 			m.steps.Put(s)
@@ -208,7 +209,10 @@ func (m *Memory) lock(c *Claim, away bool) (*step, time.Duration, error) {
 		now := m.clock.Mono()
 		s.grantLocked(c, sane(c.Input), sane(c.Output))
 		s.rememberOrgLocked(c.Caller.Org)
-		if m.sharing == nil || round == borrowRounds || !s.lacksLocked(now) {
+		if round == 0 {
+			began = now
+		}
+		if m.sharing == nil || !s.lacksLocked(now) || m.sharing.enough(round, now-began) {
 			c.Shadowed = s.shadowLocked(now, c.Shadowed[:0])
 			return s, now, nil
 		}

@@ -102,7 +102,7 @@ func (c *charge) beginLocked(now time.Duration, a *ask, layer uint8) {
 	c.m, c.tpm, c.cost, c.layer, c.loose, c.total = a.m, a.tpm, a.cost, layer, a.loose, a.tokens
 	c.asked = a.tpm
 	if r := mu.remote; r != nil {
-		c.asked = a.whole.tpm
+		c.asked, r.terms = a.whole.tpm, a.whole
 	}
 	c.qps, c.qpsRate = mu.qps.charge(now, a.qps, 1, false), a.qps.rate
 	c.first = mu.tpm.charge(now, a.tpm, a.tokens, true)
@@ -144,10 +144,18 @@ func (c *charge) endLocked(now time.Duration, target int64) {
 	c.m.mu.touched = now
 }
 
-// backLocked ends one post and takes n of it back.
+// backLocked ends one post of tokens and takes n of it back.
 func (c *charge) backLocked(now time.Duration, p post, n int64) {
-	c.m.mu.tpm.settle(now, c.tpm.rate, p, n)
-	c.m.returnLocked(now, true, p.lent, n)
+	c.m.backLocked(now, &c.m.mu.tpm, c.tpm.rate, p, n)
+}
+
+// backLocked ends one post of a gauge and takes n of it back: also from where it was lent. What was owed is owed less only as
+// long as it counts here; after that others owe what there is.
+func (m *meter) backLocked(now time.Duration, g *gauge, rate int64, p post, n int64) {
+	g.settle(now, rate, p, n)
+	if r := m.mu.remote; r != nil && r.loans && n > 0 && (p.lent != 0 || g.short.lives(p.short)) {
+		m.returnLocked(now, g == &m.mu.tpm, p.lent, n)
+	}
 }
 
 // target is what tokens weigh on this meter.

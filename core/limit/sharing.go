@@ -470,7 +470,8 @@ func (x *sharing) gatherReports(batch []report) []report {
 	return batch
 }
 
-// reportAll tells first what was made, then what has grown and then what has ended. All of it may be told twice.
+// reportAll tells first what was made, then what has grown and then what has ended. What has grown or ended may be told
+// twice; what was made may not, since its end may have been heard.
 func (x *sharing) reportAll(batch []report) bool {
 	var open, closed []Ending
 	for i := range batch {

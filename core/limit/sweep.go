@@ -98,8 +98,7 @@ func (h *hold) unrequest(now time.Duration) {
 	for i := range h.n {
 		c := &h.charges[i]
 		c.m.mu.Lock()
-		c.m.mu.qps.settle(now, c.qpsRate, c.qps, c.qps.n)
-		c.m.returnLocked(now, false, c.qps.lent, c.qps.n)
+		c.m.backLocked(now, &c.m.mu.qps, c.qpsRate, c.qps, c.qps.n)
 		c.m.mu.Unlock()
 	}
 	h.withdrawn = true

@@ -11,7 +11,14 @@ func (x *sharing) takeHold(s *step, h *hold, c *Claim) (admitted bool, err error
 	if s.asksServer() {
 		h.number = x.number.Add(1)
 	}
+	returned := false
+	defer func() {
+		if !returned { // but panicked
+			x.owner.takeBack(h)
+		}
+	}()
 	admitted, err = x.take(s, c, h, h.began)
+	returned = true
 	if !admitted && err == nil {
 		s.noteRefusal(h.began)
 	}
@@ -189,7 +196,9 @@ func (x *sharing) inspect(id *ID, use *Use) {
 		now := x.owner.clock.Mono()
 		use.QPS = max(use.QPS, r.requests.usedAt(now, r.asked+LoanLife+qpsSpan))
 		use.TPM = max(use.TPM, r.tokens.usedAt(now, r.asked+LoanLife+tpmSpan))
-		use.Concurrency += r.openUsed
+		if now < r.openUntil {
+			use.Concurrency += r.openUsed
+		}
 		return
 	}
 	o := &Order{Org: r.org, Dry: true, Asks: []Ask{{ID: m.id, Loose: true}}}
