@@ -100,13 +100,13 @@ func (c *charge) beginLocked(now time.Duration, a *ask, layer uint8) {
 	mu := &a.m.mu
 	mu.open++
 	c.m, c.tpm, c.cost, c.layer, c.loose, c.total = a.m, a.tpm, a.cost, layer, a.loose, a.tokens
+	c.qps, c.qpsRate = mu.qps.charge(now, a.qps, 1, false), a.qps.rate
+	c.first = mu.tpm.charge(now, a.tpm, a.tokens, true)
 	c.asked = a.tpm
 	if r := mu.remote; r != nil {
 		c.asked, r.terms = a.whole.tpm, a.whole
+		c.qps.lent, c.first.lent = a.m.spendLocked(now, 1, a.tokens)
 	}
-	c.qps, c.qpsRate = mu.qps.charge(now, a.qps, 1, false), a.qps.rate
-	c.first = mu.tpm.charge(now, a.tpm, a.tokens, true)
-	c.qps.lent, c.first.lent = a.m.spendLocked(now, 1, a.tokens)
 	c.later = c.later[:0]
 }
 
