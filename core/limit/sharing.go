@@ -372,7 +372,7 @@ func (h *hold) sign(now time.Duration) (Ending, bool) {
 		return Ending{}, false
 	}
 	defer h.leave()
-	if h.number == 0 || now-h.began < BeatEvery {
+	if h.number == 0 || now-h.began < BeatEvery/2 { // so a hold has two chances before HoldLife is over
 		return Ending{}, false
 	}
 	return h.owner.sharing.endingOf(h, h.covered), true

@@ -19,3 +19,17 @@ func TestHealth(t *testing.T) {
 		t.Fatalf("%+v", h)
 	}
 }
+
+// TestPingWrites: a server that answers but takes nothing is as good as away.
+func TestPingWrites(t *testing.T) {
+	s := storetest.Redis(t)
+	w := windows(t, s.URL, Options{})
+	s.Say("CONFIG SET maxmemory 1")
+	if err := w.Ping(context.Background()); err == nil {
+		t.Fatal("a server that is out of memory passes for one that counts")
+	}
+	s.Say("CONFIG SET maxmemory 0")
+	if err := w.Ping(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}

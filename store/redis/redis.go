@@ -34,6 +34,7 @@ var ErrDown = errors.New("the server of shared windows does not answer")
 
 const (
 	pingWait     = 500 * time.Millisecond // for the answer to a ping of our own
+	pingKept     = 10_000                 // ms
 	pingAgain    = 100 * time.Millisecond // between two of them while the server is down
 	silence      = time.Second            // a connection that is silent for so long is tried, and given up after as long again
 	lateCalls    = 32                     // so many deadlines in a row, and the server is down
@@ -149,14 +150,14 @@ func (w *Windows) Close() {
 	}
 }
 
-// Ping implements limit.Shared.
+// Ping implements limit.Shared. It writes, since a server that has no memory left, or is a replica, answers and counts nothing.
 func (w *Windows) Ping(ctx context.Context) error {
 	c, err := w.enter()
 	if err != nil {
 		return err
 	}
 	defer w.open.Add(-1)
-	return w.judge(c.Do(ctx, c.B().Ping().Build()).Error())
+	return w.judge(c.Do(ctx, c.B().Set().Key(w.prefix+":ping").Value("").PxMilliseconds(pingKept).Build()).Error())
 }
 
 // enter gives a call the client, unless the server is down.
