@@ -273,6 +273,9 @@ func (c *conn) Read(p []byte) (n int, err error) {
 		return c.begin(p)
 	}
 	c.begun = true // maybe by bytes that came with the request before
+	if !c.claim(len(p)) {
+		return 0, errCrowded
+	}
 	switch {
 	case len(c.ahead) > 0:
 		n = c.giveAhead(p)
@@ -282,9 +285,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 		}
 		n, err = c.Conn.Read(p)
 	}
-	if !c.charge(n) {
-		return 0, errCrowded
-	}
+	c.size += int64(n)
 	return n, err
 }
 
@@ -388,10 +389,16 @@ func (c *conn) refusePlain(opening []byte) {
 	}
 }
 
-// charge takes what a large request occupies from the budget that all share; false when it is spent.
+// charge takes n bytes more of what a large request occupies from the budget that all share; false when it is spent.
 func (c *conn) charge(n int) bool {
 	c.size += int64(n)
-	over := c.size - strangerBytes - c.charged
+	return c.claim(0)
+}
+
+// claim is charge before n bytes are read. fasthttp has the buffer for them by then: for a body, of the length that the head
+// claims, whatever comes of it.
+func (c *conn) claim(n int) bool {
+	over := c.size + int64(n) - strangerBytes - c.charged
 	if over <= 0 {
 		return true
 	}

@@ -72,6 +72,45 @@ func TestBodiesShareABudget(t *testing.T) {
 	}
 }
 
+// A body takes from the budget what its head claims, or a chunk of it: that much memory is made before a byte has come. So
+// clients that claim much and send nothing cannot fill the memory, and whoever comes too late has an answer at once.
+func TestClaimedLengthsShareTheBudget(t *testing.T) {
+	const budget, claim = 4 << 20, 1 << 20
+	for name, framing := range map[string]string{
+		"length": "Content-Length: " + strconv.Itoa(claim) + "\r\n\r\n{\"model\":",
+		"chunk":  "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(claim, 16) + "\r\n{\"model\":",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(s *setup) { s.options = proxy.Options{BodiesBytes: budget} })
+			head := r.rawHead("/v1/chat/completions", "Authorization: Bearer ", r.token, "\r\n", framing)
+			var conns []net.Conn
+			answers := make(chan string, 12)
+			for range cap(answers) {
+				nc, err := net.Dial("tcp", r.addr)
+				must(t, err)
+				conns = append(conns, nc)
+				_, err = nc.Write([]byte(head))
+				must(t, err)
+				go func() {
+					answer, _ := io.ReadAll(nc)
+					answers <- string(answer)
+				}()
+			}
+			for i := range cap(answers) - budget/(claim-64<<10) {
+				if a := <-answers; !strings.HasPrefix(a, "HTTP/1.1 503 ") || !strings.Contains(a, "too many large requests") {
+					t.Fatalf("answer %d: %s", i, a)
+				}
+			}
+			r.post("/v1/chat/completions", chat("gpt-4o", `,"max_tokens":1`)).want(t, 200) // small ones go on
+			for _, nc := range conns {
+				must(t, nc.Close())
+			}
+			large := chat("gpt-4o", `,"max_tokens":1,"user":"`+strings.Repeat("u", 700_000)+`"`)
+			eventually(t, func() bool { return r.post("/v1/chat/completions", large).status == 200 }, "the budget did not come back")
+		})
+	}
+}
+
 // A stream that has begun gives back what its body took of the budget.
 func TestAStreamKeepsNoBody(t *testing.T) {
 	up := newPlayer(t)

@@ -160,8 +160,12 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.greet(c)
 	if h := ctx.Request.Header.RawHeaders(); len(h) > 0 && hygiene(h) == nil { // a body that broke off takes the head with it
 		s.recognise(c)
-		if errors.Is(err, fasthttp.ErrBodyTooLarge) && c.caller == nil && ctx.Request.Header.ContentLength() <= s.o.BodyBytes {
-			_, err = s.resolve(c) // it is the key that is wrong, not the size
+		if errors.Is(err, fasthttp.ErrBodyTooLarge) && ctx.Request.Header.ContentLength() <= s.o.BodyBytes {
+			if c.caller != nil {
+				err = errCrowded
+			} else {
+				_, err = s.resolve(c) // it is the key that is wrong, not the size
+			}
 		}
 	}
 	e, linger := s.readError(c, err)
@@ -171,13 +175,15 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.fail(c, e)
 }
 
-// bodyLimit is what may be read of a body before it is looked at: a stranger's must not fill the memory.
+// bodyLimit is what may be read of a body before it is looked at: a stranger's must not fill the memory, and no buffer is
+// made for one that does not fit into what is left for all.
 func (s *Server) bodyLimit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if n := h.ContentLength(); n >= 0 && n <= strangerBytes {
+	n := h.ContentLength()
+	if n >= 0 && n <= strangerBytes {
 		return fasthttp.RequestConfig{}
 	}
 	token, bad := credential(h)
-	if bad == nil {
+	if bad == nil && (n < 0 || int64(n)-strangerBytes <= s.conns.budget.Load()) {
 		if _, err := s.p.Directory.Resolve(token); err == nil {
 			return fasthttp.RequestConfig{}
 		}
@@ -193,7 +199,7 @@ func (s *Server) readError(c *call, err error) (e *llm.Error, linger bool) {
 	switch {
 	case errors.As(err, &e):
 		return e, true
-	case c.conn != nil && c.conn.starved:
+	case c.conn != nil && c.conn.starved, errors.Is(err, errCrowded):
 		return crowded(), true
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		return tooLarge(o.BodyBytes), true
