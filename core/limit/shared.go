@@ -16,7 +16,8 @@ type Shared interface {
 	// End settles holds: each dimension comes to its Tokens, newest charge first, as charge.endLocked does it here, and its
 	// concurrency is free. A hold that is not known (never made, ended, dead) is nothing to do.
 	End(ctx context.Context, endings []Ending) error
-	// Beat keeps open holds alive: a hold unheard of for HoldLife has lost its gateway, and its concurrency is free. What
+	// Beat keeps open holds alive: a hold unheard of for HoldLife has lost its gateway, and its concurrency is free. One that
+	// the server does not know, as it was restarted or away, is open from here on, but for what its windows have lost. What
 	// Tokens are above what was charged is charged to now, whether or not it fits; nothing is taken back.
 	Beat(ctx context.Context, endings []Ending) error
 	// Borrow gives back what is left of earlier loans and takes new ones, each exchange by itself.
@@ -74,6 +75,7 @@ type Ending struct {
 	Org      uint64
 	Open     bool // for Beat, which keeps it; of an End it is false
 	Withdraw bool // as if it had never been: its requests go, too
+	Beaten   bool // it is old enough for signs of life, of which one may come after its end
 	Dims     []EndingDim
 }
 

@@ -94,9 +94,10 @@ const (
 	defaultTimeout = 5 * time.Millisecond
 	quietTimeout   = time.Second // of calls that no request waits for
 	quietEvery     = 100 * time.Millisecond
-	strikes        = 3       // failures in a row after which nobody asks until a ping is answered
-	pings          = 3       // answered in a row, before it is asked again
-	reportsQueue   = 1 << 16 // what waits to be told; an ending that does not fit comes by itself there
+	strikes        = 3                     // failures in a row, over failingFor, after which nobody asks until pings are answered
+	failingFor     = 50 * time.Millisecond // a pause of one of the machines is no outage
+	pings          = 3                     // answered in a row, before it is asked again
+	reportsQueue   = 1 << 16               // what waits to be told; an ending that does not fit comes by itself there
 	reportsBatch   = 256
 	madeLately     = time.Second // of what was admitted here alone, the server hears what its request windows may still know
 	borrowRounds   = 8           // of one request; then others took what was lent each time
@@ -116,6 +117,7 @@ type sharing struct {
 	away     atomic.Bool
 	pinged   int // pings answered in a row while away; of watch alone
 	failures atomic.Int32
+	failing  atomic.Int64  // Mono of the first of them
 	number   atomic.Uint64 // of the last hold
 	orders   sync.Pool     // of *Order
 	reports  chan report
@@ -302,13 +304,21 @@ func (x *sharing) heard(err error) {
 		return
 	}
 	x.failed.Add(1)
-	if x.failures.Add(1) >= strikes && x.away.CompareAndSwap(false, true) {
+	now := x.owner.clock.Mono()
+	n := x.failures.Add(1)
+	if n == 1 {
+		x.failing.Store(int64(now))
+	}
+	if n >= strikes && now-time.Duration(x.failing.Load()) >= failingFor && x.away.CompareAndSwap(false, true) {
 		x.Told(err)
 	}
 }
 
 // watchUntilStopped pings the server, more often while it is away, and keeps holds alive.
 func (x *sharing) watchUntilStopped() {
+	if err := x.call(x.Server.Ping); err != nil && x.away.CompareAndSwap(false, true) {
+		x.Told(err) // nobody was let in before, so there is nothing to wait for
+	}
 	t := time.NewTicker(quietEvery)
 	defer t.Stop()
 	for n := 1; ; n++ {
@@ -396,6 +406,7 @@ func (x *sharing) ended(h *hold, tokens llm.Tokens) {
 	}
 	e := x.endingOf(h, tokens)
 	e.Withdraw = h.withdrawn
+	e.Beaten = x.owner.clock.Mono()-h.began >= BeatEvery/2
 	x.tell(report{Ending: e})
 }
 

@@ -504,6 +504,10 @@ func TestOutage(t *testing.T) {
 	for range 2 {
 		g.admit(key())
 	}
+	if g.Shared().Away {
+		t.Fatal("a moment is no outage")
+	}
+	c.clock.Advance(failingFor)
 	if d := g.refuse(key()); d.Axis != AxisQPS || d.Limit != 5 || d.Current != 5 {
 		t.Fatalf("%+v, want the share of 10 among 2", d)
 	}

@@ -5,8 +5,14 @@ now, at = struct.unpack('<d', a)
 now = clock(now)
 
 local v = redis.call('GET', KEYS[1])
-if not v or v == '' then return '' end
-local record = cmsgpack.unpack(v)
+if v == '' then return '' end
+-- A hold that is not known is open all the same: the server has forgotten it, or never heard of it. Its concurrency is made
+-- anew; its tokens and requests are a window's worth that is lost, so nothing of them is ever given back. Its rate is not
+-- known either, and 1 drains next to nothing.
+local record = v and cmsgpack.unpack(v) or {0, {}}
+if not v then
+  for i = 1, (#KEYS - 1) / 3 do record[2][KEYS[3 * i]] = {1, 0, LOST, {}, 1, {0, 0, 0, 0}} end
+end
 
 for i = 1, (#KEYS - 1) / 3 do
   local qrule, trule, tokens

@@ -1,7 +1,7 @@
 -- KEYS: the hold's record, and q, t, c of each dimension. ARGV: the numbers, packed; the hold's name.
 local a, hold, at = ARGV[1], ARGV[2], nil
-local now, withdraw
-now, withdraw, at = struct.unpack('<dd', a)
+local now, withdraw, beaten
+now, withdraw, beaten, at = struct.unpack('<ddd', a)
 now = clock(now)
 
 local v = redis.call('GET', KEYS[1])
@@ -45,6 +45,8 @@ end
 
 if next(record[2]) then
   redis.call('SET', KEYS[1], cmsgpack.pack(record), 'PX', HOLDTTL)
+elseif beaten == 1 then
+  redis.call('SET', KEYS[1], '', 'PX', HOLDTTL) -- a sign of life may still be on its way
 else
   redis.call('DEL', KEYS[1])
 end

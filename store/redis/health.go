@@ -20,6 +20,9 @@ type Health struct {
 
 // Health asks the server about itself.
 func (w *Windows) Health(ctx context.Context, clock func() time.Time) (h Health, err error) {
+	if err := w.Ping(ctx); err != nil {
+		return h, err
+	}
 	c, err := w.enter()
 	if err != nil {
 		return h, err

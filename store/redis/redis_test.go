@@ -186,3 +186,30 @@ func TestServersClock(t *testing.T) {
 		t.Fatal(err, o)
 	}
 }
+
+// TestForgottenHold: after the server has forgotten everything, the next sign of life makes an open hold count again, and its
+// end frees it; a sign of life that comes after the end does not.
+func TestForgottenHold(t *testing.T) {
+	for _, algorithm := range []limit.Algorithm{limit.Sliding, limit.TokenBucket} {
+		server := storetest.Redis(t)
+		s := open(t, server, Options{Algorithms: map[limit.Kind]limit.Windows{limit.Key: {QPS: algorithm, TPM: algorithm}}})
+		if o := s.take(order(1, 0, 1000, 1, 10)); !o.Admitted {
+			t.Fatalf("%+v", o)
+		}
+		server.Say("FLUSHALL")
+		e := ending(1, 10)
+		e.Beaten = true
+		s.beat(e)
+		if o := s.take(order(2, 0, 1000, 1, 10)); o.Admitted || !o.Asks[0].OpenFull {
+			t.Fatalf("%s: %+v", algorithm, o)
+		}
+		if ttl := server.Say("KEYS *"); ttl == "" {
+			t.Fatal("nothing is kept")
+		}
+		s.end(e)
+		s.beat(e)
+		if o := s.take(order(3, 0, 1000, 1, 10)); !o.Admitted {
+			t.Fatalf("%s: %+v", algorithm, o)
+		}
+	}
+}

@@ -11,6 +11,7 @@ local SLIDING, FIXED, BUCKET = 0, 1, 2
 local QPS, TPM = 1000000, 60000000
 local HOLDLIFE, HOLDTTL = 15000000, 75000 -- us, ms
 local BUCKETSLOTS = 1024
+local LOST = 1125899906842624 -- tokens of a hold whose beginning is not known
 local STATE, SLOT = '<dddddddddd', '<ddd'
 local floor, max, min, huge = math.floor, math.max, math.min, math.huge
 

@@ -206,6 +206,7 @@ func (w *Windows) ending(k *call, e *limit.Ending, last bool) {
 	w.clock(k)
 	if last {
 		k.flag(e.Withdraw)
+		k.flag(e.Beaten)
 	}
 	for i := range e.Dims {
 		w.dim(k, e.Org, &e.Dims[i].ID)
