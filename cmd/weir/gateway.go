@@ -106,6 +106,7 @@ func (g *gateway) build(ctx context.Context, random io.Reader) error {
 func (g *gateway) onClose(f func() error) { g.closers = append(g.closers, f) }
 
 func (g *gateway) openLedger() (ledger.State, error) {
+	slog.SetDefault(g.log) // stores warn by it
 	st, err := store.Open(g.cfg.Data)
 	if err != nil {
 		return ledger.State{}, err

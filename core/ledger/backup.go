@@ -92,7 +92,7 @@ func Restore(r io.Reader, s Store) (Report, error) {
 		return Report{}, err
 	}
 	if !empty {
-		return Report{}, conflict("store_not_empty", "a backup is restored into an empty data folder, and this one is not; name another")
+		return Report{}, conflict("store_not_empty", "a backup or a copy needs an empty folder or database, and this one is not; name another")
 	}
 	if err := s.Apply([]Write{{[]byte(restoringKey), []byte{codecVersion}}}, true); err != nil {
 		return Report{}, err
