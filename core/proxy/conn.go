@@ -43,6 +43,7 @@ type conns struct {
 	clock        *llm.SystemClock
 	writeTimeout time.Duration
 	headTimeout  time.Duration
+	readBuffer   int // of fasthttp, for one connection
 	log          *slog.Logger
 	budget       atomic.Int64  // bytes that requests may still occupy, beyond strangerBytes each
 	short        atomic.Bool   // the system lets no connection be accepted: the listener waits
@@ -57,7 +58,7 @@ type conns struct {
 }
 
 func newConns(o Options, log *slog.Logger) *conns {
-	cs := &conns{clock: llm.NewSystemClock(), writeTimeout: time.Duration(o.WriteTimeoutMS) * time.Millisecond, headTimeout: time.Duration(o.HeadTimeoutMS) * time.Millisecond, log: log, room: make(chan struct{}, o.Connections)}
+	cs := &conns{clock: llm.NewSystemClock(), writeTimeout: time.Duration(o.WriteTimeoutMS) * time.Millisecond, headTimeout: time.Duration(o.HeadTimeoutMS) * time.Millisecond, readBuffer: o.HeaderBytes, log: log, room: make(chan struct{}, o.Connections)}
 	cs.budget.Store(o.BodiesBytes)
 	cs.mu.open = map[*conn]struct{}{}
 	return cs
@@ -272,8 +273,8 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	if !c.begun && len(p) == 1 && len(c.ahead) == 0 {
 		return c.begin(p)
 	}
-	c.begun = true // maybe by bytes that came with the request before
-	if !c.claim(len(p)) {
+	c.begun = true                                       // maybe by bytes that came with the request before
+	if len(p) > c.conns.readBuffer && !c.claim(len(p)) { // a body's own buffer
 		return 0, errCrowded
 	}
 	switch {
@@ -285,7 +286,9 @@ func (c *conn) Read(p []byte) (n int, err error) {
 		}
 		n, err = c.Conn.Read(p)
 	}
-	c.size += int64(n)
+	if !c.charge(n) {
+		return 0, errCrowded
+	}
 	return n, err
 }
 
@@ -395,8 +398,8 @@ func (c *conn) charge(n int) bool {
 	return c.claim(0)
 }
 
-// claim is charge before n bytes are read. fasthttp has the buffer for them by then: for a body, of the length that the head
-// claims, whatever comes of it.
+// claim is charge before n bytes are read: a body's buffer is there by then, of the length that the head or a chunk claims,
+// whatever comes of it.
 func (c *conn) claim(n int) bool {
 	over := c.size + int64(n) - strangerBytes - c.charged
 	if over <= 0 {
